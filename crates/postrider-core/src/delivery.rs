@@ -1,0 +1,311 @@
+//! What can happen to one event for one subscription.
+//!
+//! ```text
+//!               lease                ack
+//!   pending ─────────────► leased ─────────► done
+//!      ▲  ▲   retry, reap     │                ▲
+//!      │  └───────────────────┤                │ discard
+//!      │        replay        ▼ dead           │
+//!      └──────────────────── dead ─────────────┘
+//! ```
+//!
+//! In mode `log` most deliveries never have a row: an event above the position is pending, one below it
+//! without a row is done.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::Event;
+use crate::limits;
+
+/// Where a delivery stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeliveryState {
+    /// Waits for its turn or its due time.
+    Pending,
+    /// Handed out; a member works on it.
+    Leased,
+    /// Delivered, or discarded by an audited action.
+    Done,
+    /// A dead letter: not attempted again unless replayed.
+    Dead,
+}
+
+/// What moves a delivery from one state to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// A member takes it.
+    Lease,
+    /// The handler or sink confirmed it.
+    Ack,
+    /// The attempt failed and another will be made.
+    Retry,
+    /// The attempt failed and none will be made.
+    Dead,
+    /// Its member is gone or gave it back.
+    Reap,
+    /// An operator sends a dead letter round again.
+    Replay,
+    /// An operator gives a dead letter up.
+    Discard,
+}
+
+impl DeliveryState {
+    /// The state machine: the next state, or none if `cause` cannot happen in this one.
+    pub fn after(self, cause: Cause) -> Option<Self> {
+        use Cause::{Ack, Dead, Discard, Lease, Reap, Replay, Retry};
+        match (self, cause) {
+            (Self::Pending, Lease) => Some(Self::Leased),
+            (Self::Leased, Ack) => Some(Self::Done),
+            (Self::Leased, Retry | Reap) => Some(Self::Pending),
+            (Self::Leased, Dead) => Some(Self::Dead),
+            (Self::Dead, Replay) => Some(Self::Pending),
+            (Self::Dead, Discard) => Some(Self::Done),
+            _ => None,
+        }
+    }
+
+    /// The word for it, the same in SQL, JSON and output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Leased => "leased",
+            Self::Done => "done",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// Reads the word back.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Pending, Self::Leased, Self::Done, Self::Dead].into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+/// An event handed to a handler or sink. Dereferences to the [`Event`].
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// The event itself.
+    pub event: Arc<Event>,
+    /// Which attempt this is, counted from 1.
+    pub attempt: u32,
+    /// What all deliveries of the subscription share.
+    pub origin: Arc<Origin>,
+}
+
+/// Where a delivery comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The subscription's name.
+    pub subscription: String,
+    /// The store's identity, part of the deduplication id.
+    pub store_id: String,
+}
+
+impl Delivery {
+    /// The id by which a receiver recognises a repeated delivery of the same event.
+    pub fn dedup_id(&self) -> String {
+        self.event.dedup_id(&self.origin.store_id)
+    }
+}
+
+impl Deref for Delivery {
+    type Target = Event;
+
+    fn deref(&self) -> &Event {
+        &self.event
+    }
+}
+
+/// The result of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Confirmed: what the receiver had to make durable is durable.
+    Ack,
+    /// Failed; the retry policy decides what comes next.
+    Retry(Failure),
+    /// Failed for good: it becomes a dead letter at once.
+    Dead(Failure),
+    /// Not attempted at all, e.g. because an earlier event of its key failed in the same batch. Costs
+    /// no attempt.
+    Untried,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    class: FailureClass,
+    message: String,
+    retry_after: Option<Duration>,
+}
+
+/// What a failure says about the chances of another attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureClass {
+    /// Another attempt may succeed: time-outs, resets, server errors, and anything unknown.
+    Retryable,
+    /// The event itself is refused; no attempt will ever succeed.
+    Permanent,
+    /// The receiver is down, whatever the event. Costs no attempt and opens the circuit breaker.
+    Unavailable,
+}
+
+impl Failure {
+    /// Another attempt may succeed.
+    pub fn retry(message: impl Into<String>) -> Self {
+        Self::new(FailureClass::Retryable, message)
+    }
+
+    /// No attempt will succeed.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self::new(FailureClass::Permanent, message)
+    }
+
+    /// The receiver is down.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(FailureClass::Unavailable, message)
+    }
+
+    fn new(class: FailureClass, message: impl Into<String>) -> Self {
+        Self { class, message: bounded(message.into()), retry_after: None }
+    }
+
+    /// By the conventions of HTTP: server errors and time-outs are worth another attempt, 503 says that
+    /// the receiver as a whole is down, and any other client error refuses this request for good.
+    ///
+    /// ```
+    /// use postrider_core::{Failure, FailureClass};
+    /// assert_eq!(Failure::from_http_status(502, "bad gateway").class(), FailureClass::Retryable);
+    /// assert_eq!(Failure::from_http_status(422, "no such field").class(), FailureClass::Permanent);
+    /// ```
+    pub fn from_http_status(status: u16, message: impl Into<String>) -> Self {
+        let class = match status {
+            503 => FailureClass::Unavailable,
+            408 | 425 | 429 | 500..=599 => FailureClass::Retryable,
+            _ => FailureClass::Permanent,
+        };
+        Self::new(class, format!("HTTP status {status}: {}", message.into()))
+    }
+
+    /// From any error a handler returns. A [`Failure`] anywhere in its chain keeps its class; all else
+    /// is worth another attempt.
+    pub fn from_error(error: &(dyn StdError + 'static)) -> Self {
+        let mut message = String::new();
+        let mut found = None;
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if !message.is_empty() {
+                message.push_str(": ");
+            }
+            message.push_str(&error.to_string());
+            found = found.or_else(|| error.downcast_ref::<Self>());
+            next = error.source();
+        }
+        Self {
+            class: found.map_or(FailureClass::Retryable, Self::class),
+            retry_after: found.and_then(Self::retry_after),
+            message: bounded(message),
+        }
+    }
+
+    /// Asks for this delay before the next attempt, as `Retry-After` does.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
+    }
+
+    /// What it says about another attempt.
+    pub fn class(&self) -> FailureClass {
+        self.class
+    }
+
+    /// The delay that the receiver asked for.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// What went wrong, for a person; at most [`limits::ERROR_BYTES_MAX`] bytes.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+fn bounded(mut message: String) -> String {
+    if message.len() > limits::ERROR_BYTES_MAX {
+        let cut = message.floor_char_boundary(limits::ERROR_BYTES_MAX - 4);
+        message.truncate(cut);
+        message.push('…');
+    }
+    message
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl StdError for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_machine_allows_exactly_the_drawn_arrows() {
+        use Cause::{Ack, Dead, Discard, Lease, Reap, Replay, Retry};
+        use DeliveryState as S;
+        let drawn = [
+            (S::Pending, Lease, S::Leased),
+            (S::Leased, Ack, S::Done),
+            (S::Leased, Retry, S::Pending),
+            (S::Leased, Reap, S::Pending),
+            (S::Leased, Dead, S::Dead),
+            (S::Dead, Replay, S::Pending),
+            (S::Dead, Discard, S::Done),
+        ];
+        for from in [S::Pending, S::Leased, S::Done, S::Dead] {
+            for cause in [Lease, Ack, Retry, Dead, Reap, Replay, Discard] {
+                let expected = drawn.iter().find(|(f, c, _)| (*f, *c) == (from, cause)).map(|(_, _, to)| *to);
+                assert_eq!(from.after(cause), expected, "{from:?} {cause:?}");
+            }
+            assert_eq!(DeliveryState::from_word(from.as_str()), Some(from));
+        }
+    }
+
+    #[test]
+    fn http_conventions() {
+        let class = |status| Failure::from_http_status(status, "").class();
+        for status in [408, 425, 429, 500, 502, 504, 599] {
+            assert_eq!(class(status), FailureClass::Retryable, "{status}");
+        }
+        for status in [301, 400, 401, 404, 410, 422] {
+            assert_eq!(class(status), FailureClass::Permanent, "{status}");
+        }
+        assert_eq!(class(503), FailureClass::Unavailable);
+    }
+
+    #[test]
+    fn a_failure_keeps_its_class_through_wrapping_and_the_whole_chain_is_told() {
+        let inner = crate::Error::invalid("outer")
+            .with_source(Failure::permanent("inner").after(Duration::from_secs(3)));
+        let failure = Failure::from_error(&inner);
+        assert_eq!(failure.class(), FailureClass::Permanent);
+        assert_eq!(failure.retry_after(), Some(Duration::from_secs(3)));
+        assert_eq!(failure.message(), "outer: inner");
+        assert_eq!(Failure::from_error(&fmt::Error).class(), FailureClass::Retryable);
+    }
+
+    #[test]
+    fn a_giant_message_is_cut_at_a_character() {
+        let failure = Failure::retry("ü".repeat(limits::ERROR_BYTES_MAX));
+        assert!(failure.message().len() <= limits::ERROR_BYTES_MAX);
+        assert!(failure.message().ends_with('…'));
+    }
+}

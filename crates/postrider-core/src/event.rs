@@ -1,0 +1,445 @@
+//! What an application emits, and what is stored.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
+
+use crate::error::{Error, Result};
+use crate::limits;
+use crate::time::Timestamp;
+
+/// The number of an event in its store. Ids grow in the order in which a key's owner emitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EventId(pub i64);
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name(SmolStr);
+
+        impl $name {
+            /// Takes the text as it is: rows that came by plain SQL are delivered whatever they say.
+            /// What is emitted through this library is checked by [`NewEvent::check`].
+            pub fn new(text: impl AsRef<str>) -> Self {
+                Self(SmolStr::new(text))
+            }
+
+            /// The text itself.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+name! {
+    /// The stream an event belongs to, usually the kind of aggregate: `order`.
+    Topic
+}
+name! {
+    /// What happened: `order.created`. Called *type* everywhere but in Rust, where that is a keyword.
+    Kind
+}
+name! {
+    /// The ordering key, usually the aggregate's id. Events of one key are delivered in order.
+    Key
+}
+
+/// String pairs that travel with an event, in the order in which they were added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(SmolStr, String)>);
+
+impl Headers {
+    /// The value of the first header called `name`.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
+    }
+
+    /// All pairs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Whether there are none, which is the usual case.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a pair, replacing an earlier one of the same name.
+    pub fn set(&mut self, name: impl AsRef<str>, value: impl Into<String>) {
+        let name = SmolStr::new(name);
+        match self.0.iter_mut().find(|(n, _)| *n == name) {
+            Some(pair) => pair.1 = value.into(),
+            None => self.0.push((name, value.into())),
+        }
+    }
+
+    /// The stored form: a JSON object, or nothing when there are no headers.
+    pub fn to_json(&self) -> Option<String> {
+        (!self.is_empty()).then(|| serde_json::to_string(self).expect("strings always serialize"))
+    }
+
+    /// Reads the stored form. A row written by hand may hold anything: values that are not strings are
+    /// kept as their JSON text, and what is no object at all becomes the single header `malformed`,
+    /// since a bad header must never lose an event.
+    pub fn from_json(text: &str) -> Self {
+        match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text) {
+            Ok(map) => Self(
+                map.into_iter()
+                    .map(|(name, value)| match value {
+                        serde_json::Value::String(value) => (SmolStr::new(name), value),
+                        other => (SmolStr::new(name), other.to_string()),
+                    })
+                    .collect(),
+            ),
+            Err(_) => Self(vec![(SmolStr::new_static("malformed"), text.to_owned())]),
+        }
+    }
+}
+
+impl Serialize for Headers {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+/// An immutable fact, as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its number in the store.
+    pub id: EventId,
+    /// The stream it belongs to.
+    pub topic: Topic,
+    /// What happened.
+    pub kind: Kind,
+    /// Its ordering key, if it has one.
+    pub key: Option<Key>,
+    /// Opaque bytes; Postrider never parses them on the way.
+    pub payload: Bytes,
+    /// Pairs that travel with it.
+    pub headers: Headers,
+    /// When it was emitted, on the database's clock.
+    pub created_at: Timestamp,
+    /// When it may be delivered, if it was delayed.
+    pub due_at: Option<Timestamp>,
+}
+
+impl Event {
+    /// Starts an event to be emitted on `topic`.
+    ///
+    /// ```
+    /// use postrider_core::Event;
+    /// # #[derive(serde::Serialize)] struct Order { id: u32 }
+    /// # let order = Order { id: 42 };
+    /// let event = Event::new("order").kind("order.created").key(42).json(&order)?;
+    /// # Ok::<(), postrider_core::Error>(())
+    /// ```
+    #[expect(clippy::new_ret_no_self, reason = "an event exists once it is stored; this is how one begins")]
+    pub fn new(topic: impl AsRef<str>) -> NewEvent {
+        NewEvent::new(topic)
+    }
+
+    /// Reads the payload as JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.payload).map_err(|error| {
+            // serde_json's messages name positions and types, never the content.
+            Error::invalid(format!("payload of event {} is not the expected JSON", self.id))
+                .with_source(error)
+        })
+    }
+
+    /// The id by which receivers tell a repeated delivery from a new event: a bare event id would be
+    /// handed out a second time after a point-in-time restore.
+    pub fn dedup_id(&self, store_id: &str) -> String {
+        format!("{store_id}-{}-{}", self.id, self.created_at.as_micros())
+    }
+}
+
+/// An event on its way into a transaction. Made by [`Event::new`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent {
+    pub(crate) topic: Topic,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) key: Option<Key>,
+    pub(crate) payload: Bytes,
+    pub(crate) headers: Headers,
+    pub(crate) due: Option<Due>,
+    pub(crate) idempotency_key: Option<String>,
+}
+
+/// When a delayed event may be delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// This long after the emit, on the database's clock.
+    After(Duration),
+    /// At this instant of the database's clock.
+    At(Timestamp),
+}
+
+impl NewEvent {
+    fn new(topic: impl AsRef<str>) -> Self {
+        Self {
+            topic: Topic::new(topic),
+            kind: None,
+            key: None,
+            payload: Bytes::new(),
+            headers: Headers::default(),
+            due: None,
+            idempotency_key: None,
+        }
+    }
+
+    /// What happened, e.g. `order.created`. Without it the type is the topic.
+    #[must_use]
+    pub fn kind(mut self, kind: impl AsRef<str>) -> Self {
+        self.kind = Some(Kind::new(kind));
+        self
+    }
+
+    /// The ordering key: events of one key are delivered in the order in which they were emitted.
+    #[must_use]
+    pub fn key(mut self, key: impl fmt::Display) -> Self {
+        self.key = Some(Key(smol_str::format_smolstr!("{key}")));
+        self
+    }
+
+    /// The payload as it is.
+    #[must_use]
+    pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
+        self.payload = payload.into();
+        self
+    }
+
+    /// The payload as JSON.
+    pub fn json<T: Serialize + ?Sized>(mut self, value: &T) -> Result<Self> {
+        let json = serde_json::to_vec(value).map_err(|error| {
+            Error::invalid("the payload cannot be written as JSON: map keys must be strings")
+                .with_source(error)
+        })?;
+        self.payload = json.into();
+        Ok(self)
+    }
+
+    /// A header that travels with the event; a second one of the same name replaces the first.
+    #[must_use]
+    pub fn header(mut self, name: impl AsRef<str>, value: impl Into<String>) -> Self {
+        self.headers.set(name, value);
+        self
+    }
+
+    /// Delays the delivery. A delayed event leaves its key's order.
+    #[must_use]
+    pub fn due_after(mut self, delay: Duration) -> Self {
+        self.due = Some(Due::After(delay));
+        self
+    }
+
+    /// Delays the delivery until an instant of the database's clock.
+    #[must_use]
+    pub fn due_at(mut self, at: Timestamp) -> Self {
+        self.due = Some(Due::At(at));
+        self
+    }
+
+    /// Makes a repeated emit harmless: the second one returns the first one's id and writes nothing.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Checks every limit. Called by each emit before anything is written.
+    pub fn check(&self) -> Result<()> {
+        check_name("topic", self.topic.as_str())?;
+        if let Some(kind) = &self.kind {
+            check_name("type", kind.as_str())?;
+        }
+        if let Some(key) = &self.key {
+            check_text("key", key.as_str(), limits::KEY_BYTES_MAX)?;
+        }
+        if let Some(key) = &self.idempotency_key {
+            check_text("idempotency key", key, limits::IDEMPOTENCY_KEY_BYTES_MAX)?;
+        }
+        check_headers(&self.headers)?;
+        check_due(self.due)?;
+        if self.payload.len() > limits::PAYLOAD_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "payload is {} bytes, the limit is {}: store the content elsewhere and emit a reference to it",
+                self.payload.len(),
+                limits::PAYLOAD_BYTES_MAX
+            )));
+        }
+        Ok(())
+    }
+
+    /// The topic it is emitted on.
+    pub fn topic(&self) -> &Topic {
+        &self.topic
+    }
+
+    /// Its type; the topic when none was given.
+    pub fn kind_or_topic(&self) -> &str {
+        self.kind.as_ref().map_or(self.topic.as_str(), Kind::as_str)
+    }
+
+    /// Its ordering key.
+    pub fn ordering_key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// Its payload.
+    pub fn payload_bytes(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// Its headers.
+    pub fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    /// When it may be delivered, given the database's time of the emit.
+    pub fn due_from(&self, now: Timestamp) -> Option<Timestamp> {
+        self.due.map(|due| match due {
+            Due::After(delay) => now.after(delay),
+            Due::At(at) => at,
+        })
+    }
+
+    /// What makes a repeat of this emit harmless.
+    pub fn idempotency(&self) -> Option<&str> {
+        self.idempotency_key.as_deref()
+    }
+}
+
+/// Names are what routes, brokers and people refer to: letters, digits and `. _ - : /`, so that they
+/// never need quoting and never look like a pattern.
+fn check_name(what: &str, name: &str) -> Result<()> {
+    check_text(what, name, limits::NAME_BYTES_MAX)?;
+    match name.chars().find(|c| !(c.is_ascii_alphanumeric() || "._-:/".contains(*c))) {
+        Some(c) => Err(Error::invalid(format!(
+            "{what} `{}` contains {c:?}: use letters, digits and . _ - : /",
+            name.escape_default()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_text(what: &str, text: &str, bytes_max: usize) -> Result<()> {
+    if text.is_empty() {
+        return Err(Error::invalid(format!("{what} is empty: leave it out or give it a value")));
+    }
+    if text.len() > bytes_max {
+        return Err(Error::invalid(format!("{what} is {} bytes, the limit is {bytes_max}", text.len())));
+    }
+    if text.contains('\0') {
+        return Err(Error::invalid(format!(
+            "{what} contains a NUL character, which databases cut or refuse"
+        )));
+    }
+    Ok(())
+}
+
+fn check_headers(headers: &Headers) -> Result<()> {
+    let count = headers.iter().count();
+    if count > limits::HEADERS_MAX {
+        return Err(Error::invalid(format!("{count} headers, the limit is {}", limits::HEADERS_MAX)));
+    }
+    let mut bytes = 0;
+    for (name, value) in headers.iter() {
+        check_name("header name", name)?;
+        // A line break in a header would let a value start a header of its own at an HTTP sink.
+        if value.contains(['\0', '\r', '\n']) {
+            return Err(Error::invalid(format!("header `{name}` contains a line break or NUL character")));
+        }
+        bytes += name.len() + value.len();
+    }
+    if bytes > limits::HEADERS_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "headers are {bytes} bytes, the limit is {}",
+            limits::HEADERS_BYTES_MAX
+        )));
+    }
+    Ok(())
+}
+
+fn check_due(due: Option<Due>) -> Result<()> {
+    match due {
+        Some(Due::After(delay)) if delay > limits::DUE_AFTER_MAX => Err(Error::invalid(format!(
+            "a delay of {} s is more than ten years: check its unit",
+            delay.as_secs()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_at_its_limits_is_accepted_and_one_byte_more_is_refused() {
+        let at_limit = |n: usize| {
+            Event::new("t".repeat(limits::NAME_BYTES_MAX))
+                .key("k".repeat(limits::KEY_BYTES_MAX))
+                .payload(vec![0; limits::PAYLOAD_BYTES_MAX + n])
+        };
+        at_limit(0).check().unwrap();
+        assert!(at_limit(1).check().unwrap_err().to_string().contains("the limit is 1048576"));
+        assert!(Event::new("t".repeat(limits::NAME_BYTES_MAX + 1)).check().is_err());
+        assert!(Event::new("t").key("k".repeat(limits::KEY_BYTES_MAX + 1)).check().is_err());
+        assert!(Event::new("t").header("h", "v".repeat(limits::HEADERS_BYTES_MAX)).check().is_err());
+    }
+
+    #[test]
+    fn names_that_look_like_patterns_or_break_lines_are_refused() {
+        for bad in ["", "a*", "a b", "a\nb", "ä", "a>b", "a\0"] {
+            assert_eq!(Event::new(bad).check().unwrap_err().kind(), crate::ErrorKind::Invalid, "{bad:?}");
+        }
+        assert!(Event::new("a").header("x", "1\r\nInjected: 2").check().is_err());
+        assert!(Event::new("a").key("").check().is_err());
+        Event::new("a.b_c-d:e/f").key("any text, even ä").check().unwrap();
+    }
+
+    #[test]
+    fn absurd_delays_are_refused() {
+        assert!(Event::new("a").due_after(Duration::MAX).check().is_err());
+    }
+
+    #[test]
+    fn headers_survive_their_stored_form_and_bad_ones_lose_nothing() {
+        let mut headers = Headers::default();
+        headers.set("b", "2");
+        headers.set("a", "1 \"quoted\" ü");
+        headers.set("b", "3");
+        let stored = headers.to_json().unwrap();
+        let read = Headers::from_json(&stored);
+        assert_eq!(read.get("a"), headers.get("a"));
+        assert_eq!(read.get("b"), Some("3"));
+        assert_eq!(Headers::from_json("{\"n\": 1}").get("n"), Some("1"));
+        assert_eq!(Headers::from_json("no json").get("malformed"), Some("no json"));
+        assert_eq!(Headers::default().to_json(), None);
+    }
+
+    #[test]
+    fn the_type_is_the_topic_unless_given() {
+        assert_eq!(Event::new("order").kind_or_topic(), "order");
+        assert_eq!(Event::new("order").kind("order.created").kind_or_topic(), "order.created");
+    }
+}

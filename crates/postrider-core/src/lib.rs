@@ -1,0 +1,43 @@
+//! The words and rules of Postrider.
+//!
+//! This crate does no I/O, knows no database, broker or async runtime, and takes time and randomness
+//! as arguments. Everything in it can be simulated. Read it in the order in which an event travels:
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | [`event`] | what does an application emit, and what is stored? |
+//! | [`mod@emit`] | how does it get into the caller's own transaction? |
+//! | [`filter`], [`subscription`] | who wants which events, and how? |
+//! | [`position`] | how far has a subscription come, and who may say so? |
+//! | [`delivery`] | what can happen to one event for one subscription? |
+//! | [`retry`] | when is a failed delivery attempted again? |
+//! | [`settle`] | what does a subscription's owner write back? |
+//! | [`store`] | what must a database do for us? The contract in prose. |
+//! | [`sink`] | what must a receiver of events do for us? |
+//! | [`limits`], [`time`], [`error`] | bounds, instants, failures |
+
+pub mod delivery;
+pub mod emit;
+pub mod error;
+pub mod event;
+pub mod filter;
+pub mod limits;
+pub mod position;
+pub mod retry;
+pub mod settle;
+pub mod sink;
+pub mod store;
+pub mod subscription;
+pub mod time;
+
+pub use delivery::{Delivery, DeliveryState, Failure, FailureClass, Outcome};
+pub use emit::{Emit, emit};
+pub use error::{Error, ErrorKind, Result};
+pub use event::{Event, EventId, Headers, Key, Kind, NewEvent, Topic};
+pub use filter::{Filter, Pattern};
+pub use position::{Epoch, Position, Shard};
+pub use retry::RetryPolicy;
+pub use sink::Sink;
+pub use store::{LogStore, Store};
+pub use subscription::{Mode, NewSubscription, OnDead, Order, Start, Subscription, Tuning};
+pub use time::Timestamp;

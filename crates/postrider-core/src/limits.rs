@@ -1,0 +1,72 @@
+//! Every upper bound in one place.
+//!
+//! What a user may send is bounded here and, for rows that arrive by plain SQL, again by the schema.
+//! What Postrider keeps in memory is bounded by [`SPAN_EVENTS_MAX`], [`SPAN_BYTES_MAX`] and
+//! [`PARKED_KEYS_MAX`].
+
+use std::time::Duration;
+
+/// Bytes of a topic or a type.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a key.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Bytes of an idempotency key.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// Bytes of a payload. Brokers commonly stop at 1 MiB; what cannot be delivered should not be emitted.
+pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
+/// Headers of one event.
+pub const HEADERS_MAX: usize = 64;
+/// Bytes of one event's headers, names and values together.
+pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a subscription's name.
+pub const SUBSCRIPTION_NAME_BYTES_MAX: usize = 100;
+/// Patterns in one filter, topics and types each.
+pub const FILTER_PATTERNS_MAX: usize = 32;
+/// How far ahead an event may be due: ten years. Anything longer is a unit mistake.
+pub const DUE_AFTER_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Attempts that a retry policy may allow.
+pub const ATTEMPTS_MAX: u32 = 1000;
+/// Longest delay between two attempts.
+pub const RETRY_DELAY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Entries of a schedule of delays.
+pub const RETRY_SCHEDULE_MAX: usize = 100;
+/// Bytes of an error message that are kept with an attempt.
+pub const ERROR_BYTES_MAX: usize = 16 * 1024;
+/// Attempts of one delivery whose record is kept; older ones give way.
+pub const ATTEMPT_RECORDS_MAX: u32 = 100;
+
+/// Handlers that one subscription may run at a time.
+pub const CONCURRENCY_MAX: u32 = 10_000;
+/// Longest time that one attempt may take.
+pub const ATTEMPT_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Events that one read of the log looks at, matching or not.
+pub const CHUNK_SCAN_MAX: usize = 5_000;
+/// Events that one read of the log returns.
+pub const CHUNK_EVENTS_MAX: usize = 1_000;
+/// Bytes of payload that one read of the log returns, give or take its last event.
+pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Events read but not yet settled, per subscription: what a crash delivers again at the most.
+pub const SPAN_EVENTS_MAX: usize = 50_000;
+/// Bytes of payload in memory, per subscription.
+pub const SPAN_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Rows of one key that are read together once its failed event has been delivered.
+pub const RUN_EVENTS_MAX: usize = 100;
+/// Due deliveries that are in memory at a time, per subscription.
+pub const DUE_LOADED_MAX: usize = 1_000;
+/// Keys that may wait behind failed events, per subscription. At this number reading stops, loudly:
+/// the receiver is broken, not a few events.
+pub const PARKED_KEYS_MAX: usize = 100_000;
+/// Rows that one bite of retention removes, so that producers never wait long for it.
+pub const PRUNE_ROWS_MAX: usize = 1_000;
+/// Rows that one listing returns.
+pub const PAGE_ROWS_MAX: usize = 1_000;
+
+const _: () = {
+    assert!(CHUNK_EVENTS_MAX <= CHUNK_SCAN_MAX);
+    assert!(CHUNK_EVENTS_MAX * 2 <= SPAN_EVENTS_MAX, "a read must fit beside the one before it");
+    assert!(CHUNK_BYTES_MAX + PAYLOAD_BYTES_MAX <= SPAN_BYTES_MAX);
+    assert!(RUN_EVENTS_MAX <= DUE_LOADED_MAX);
+    assert!(PAYLOAD_BYTES_MAX <= CHUNK_BYTES_MAX);
+};

@@ -1,0 +1,85 @@
+//! How far a subscription has come, and who may say so.
+//!
+//! A subscription's keys are spread over a fixed number of **shards**. Each shard has one **position**
+//! and one owner at a time; the **epoch** grows with every change of owner and is checked by every
+//! write, so that a member that slept through losing its shards can change nothing.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::event::{EventId, Key};
+
+/// A fixed hash range of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Shard(pub u16);
+
+/// Grows with every change of a shard's owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Epoch(pub i64);
+
+impl Shard {
+    /// The shard of an event among `shards`. Keyless events are spread by id, which is as stable.
+    ///
+    /// The hash is part of the stored format: another one would move keys between owners.
+    pub fn of(key: Option<&Key>, id: EventId, shards: u16) -> Self {
+        let hash = match key {
+            Some(key) => xxh3_64(key.as_str().as_bytes()),
+            None => id.0 as u64,
+        };
+        Self((hash % u64::from(shards.max(1))) as u16)
+    }
+}
+
+/// How far a shard has come in the log.
+///
+/// Members treat it as opaque: they get positions with what they read and hand the last one back. Only
+/// a store knows what lies between two of them. A store with a single writer needs just the last id,
+/// since there ids become visible in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// Every event up to and including this one is covered.
+    pub last_id: EventId,
+}
+
+impl Position {
+    /// Before the first event.
+    pub const START: Self = Self { last_id: EventId(0) };
+
+    /// The position right behind the event `id`, in the same stretch of the log as this one.
+    #[must_use]
+    pub fn at(self, id: EventId) -> Self {
+        Self { last_id: id }
+    }
+
+    /// Whether the event `id` lies at or before this position, so that it must not be delivered again
+    /// from the log: it is done, or a row says otherwise.
+    pub fn covers(self, id: EventId) -> bool {
+        id <= self.last_id
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.last_id.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_a_stored_format_and_never_change() {
+        let shard = |key: &str| Shard::of(Some(&Key::new(key)), EventId(1), 16).0;
+        assert_eq!([shard("order-1"), shard("order-2"), shard("ü"), shard("")], [6, 12, 14, 2]);
+        assert_eq!(Shard::of(None, EventId(35), 16), Shard(3));
+    }
+
+    #[test]
+    fn a_position_covers_itself_and_what_lies_before() {
+        let position = Position::START.at(EventId(7));
+        assert!(position.covers(EventId(7)) && position.covers(EventId(1)) && !position.covers(EventId(8)));
+    }
+}

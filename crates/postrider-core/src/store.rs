@@ -1,0 +1,399 @@
+//! What a database must do for us: the contract in prose.
+//!
+//! [`Store`] is the part for people: the CLI, the API and the dashboard read and change state through it
+//! and nothing else. [`LogStore`] is the part for workers in mode `log`. The conformance suite of the
+//! testkit states each promise below as a named test; a store is correct when it passes.
+//!
+//! For both: a call that returns an error has changed nothing, except that a lost connection may leave
+//! its outcome unknown, so every call may be repeated. A store never sleeps, spawns nothing but its
+//! connections, and reads the time from the database's clock only. Dropping a returned future cancels
+//! the wait; the call itself may still take effect.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::delivery::{DeliveryState, Failure};
+use crate::error::Result;
+use crate::event::{Event, EventId, Key, NewEvent};
+use crate::filter::Filter;
+use crate::position::{Epoch, Position, Shard};
+use crate::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
+use crate::subscription::{NewSubscription, Start, Subscription, Tuning};
+use crate::time::Timestamp;
+
+/// Administration: what people do with a store. Cheap to clone; all clones are the same store.
+///
+/// Every change that destroys or skips something takes the name of the `actor` and leaves a line in the
+/// store's audit table, in the same transaction.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// The store's identity, made at its first migration; part of every deduplication id.
+    fn id(&self) -> &str;
+
+    /// Emits events in one transaction of the store's own, for producers without a transaction, such as
+    /// the CLI. All or none are written; the ids come in order. Durable on return.
+    fn event_emit(&self, events: Vec<NewEvent>) -> impl Future<Output = Result<Vec<EventId>>> + Send;
+
+    /// Events, newest first.
+    fn event_list(&self, query: EventQuery) -> impl Future<Output = Result<Vec<Event>>> + Send;
+
+    /// One event, if it is still there.
+    fn event_get(&self, id: EventId) -> impl Future<Output = Result<Option<Event>>> + Send;
+
+    /// Where an event stands for each subscription that wants it, in the order of their names.
+    fn event_deliveries(&self, id: EventId) -> impl Future<Output = Result<Vec<DeliveryReport>>> + Send;
+
+    /// Creates a subscription; `Conflict` if the name is taken. From its start position on, retention
+    /// keeps what it has not been delivered.
+    fn subscription_create(&self, new: NewSubscription) -> impl Future<Output = Result<Subscription>> + Send;
+
+    /// One subscription by name; `NotFound` if there is none.
+    fn subscription_get(&self, name: &str) -> impl Future<Output = Result<Subscription>> + Send;
+
+    /// All subscriptions with their progress, by name.
+    fn subscription_list(&self) -> impl Future<Output = Result<Vec<SubscriptionReport>>> + Send;
+
+    /// One subscription with its progress.
+    fn subscription_report(&self, name: &str) -> impl Future<Output = Result<SubscriptionReport>> + Send;
+
+    /// Changes what may change at any time. Running workers take it up when they next take ownership.
+    fn subscription_tune(
+        &self,
+        name: &str,
+        tuning: Tuning,
+    ) -> impl Future<Output = Result<Subscription>> + Send;
+
+    /// Stops hand-out until resumed; idempotent. What runs is finished.
+    fn subscription_pause(&self, name: &str) -> impl Future<Output = Result<Subscription>> + Send;
+
+    /// Ends a pause; idempotent.
+    fn subscription_resume(&self, name: &str) -> impl Future<Output = Result<Subscription>> + Send;
+
+    /// Moves the position of every shard and fences the present owner. Rows above the new position go,
+    /// since their events will be read again; rows below it stay.
+    fn subscription_seek(
+        &self,
+        name: &str,
+        to: Start,
+        actor: &str,
+    ) -> impl Future<Output = Result<Position>> + Send;
+
+    /// Removes a subscription with all its state, and fences the present owner.
+    fn subscription_delete(&self, name: &str, actor: &str) -> impl Future<Output = Result<()>> + Send;
+
+    /// Dead letters, oldest event first.
+    fn dead_letter_list(
+        &self,
+        query: DeadLetterQuery,
+    ) -> impl Future<Output = Result<Vec<DeadLetter>>> + Send;
+
+    /// One dead letter with its attempts; `NotFound` if that delivery is not dead.
+    fn dead_letter_get(&self, letter: &LetterId) -> impl Future<Output = Result<DeadLetter>> + Send;
+
+    /// Replaces the payload that a replay will deliver. The event itself stays as it was emitted.
+    fn dead_letter_edit(
+        &self,
+        letter: &LetterId,
+        payload: Bytes,
+        actor: &str,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Sends dead letters round again with their attempts counted anew; returns how many. A letter that
+    /// is no longer dead is passed over, so that two replays at once replay it once. Under
+    /// [`OnDead::Skip`](crate::OnDead::Skip) it re-enters its key's lane behind what waits there.
+    fn dead_letter_replay(
+        &self,
+        which: DeadLetterQuery,
+        actor: &str,
+    ) -> impl Future<Output = Result<u64>> + Send;
+
+    /// Gives dead letters up for good; returns how many. A lane that was held goes on.
+    fn dead_letter_discard(
+        &self,
+        which: DeadLetterQuery,
+        actor: &str,
+    ) -> impl Future<Output = Result<u64>> + Send;
+
+    /// The store as a whole.
+    fn stats(&self) -> impl Future<Output = Result<StoreReport>> + Send;
+
+    /// Looks for damage; an empty list is a clean bill of health.
+    fn check(&self) -> impl Future<Output = Result<Vec<String>>> + Send;
+
+    /// Removes one bite (at most [`PRUNE_ROWS_MAX`](crate::limits::PRUNE_ROWS_MAX) rows) of events older
+    /// than `retention` that every subscription, paused ones included, is past and that no row refers to.
+    fn prune(&self, retention: Duration) -> impl Future<Output = Result<Pruned>> + Send;
+}
+
+/// What workers do with a store in mode `log`.
+///
+/// # Ownership
+///
+/// A process joins once and beats while it lives. It takes a subscription's shards; each change of owner
+/// adds one to a shard's epoch. Whoever holds an older epoch gets `Fenced` from every call that carries
+/// its [`Hold`] and has thereby changed nothing. The shards of a member that left, whose process is known
+/// to be dead, or that has not beaten for [`Pace::lease`] may be taken; leased rows are then pending and
+/// due at once, with no attempt counted.
+///
+/// # Reading
+///
+/// `fetch` returns the wanted events behind a position in delivery order: for each key the order in which
+/// its owner emitted. It returns each committed event exactly once as the caller moves from chunk to
+/// chunk, whatever transactions are open, and never one that could still vanish: what it returns is
+/// durable. It must be cheap when nothing is new, since it is called whenever the worker's poll comes
+/// round.
+///
+/// # Writing
+///
+/// Only the owner writes positions and rows, in `settle`, under its epochs. Operators change rows that
+/// are `dead`, which an owner never touches. See [`settle`](crate::settle) for the rules that bind rows,
+/// lanes and the mark.
+pub trait LogStore: Store {
+    /// What a transactional handler does inside the settle's transaction; the store crate says how to
+    /// make one.
+    type Work: Send + 'static;
+
+    /// The rhythm that suits this store.
+    fn pace(&self) -> Pace;
+
+    /// Registers this process under a name for people. The identity is fresh at every call.
+    fn member_join(&self, name: &str) -> impl Future<Output = Result<MemberId>> + Send;
+
+    /// Says that the member lives; `Fenced` if it has been forgotten.
+    fn member_beat(&self, member: MemberId) -> impl Future<Output = Result<()>> + Send;
+
+    /// Forgets the member and frees what it holds.
+    fn member_leave(&self, member: MemberId) -> impl Future<Output = Result<()>> + Send;
+
+    /// Takes every shard of a subscription that is free; none if another living member holds one.
+    /// Positions and parked lanes are read after ownership has changed, in the same transaction.
+    fn shards_take(
+        &self,
+        subscription: &str,
+        member: MemberId,
+    ) -> impl Future<Output = Result<Option<Taken>>> + Send;
+
+    /// Gives the shards back, so that another member need not wait; leased rows are pending again.
+    fn shards_release(&self, hold: &Hold) -> impl Future<Output = Result<()>> + Send;
+
+    /// Reads on in the log.
+    fn fetch(&self, hold: &Hold, after: Position, room: Room) -> impl Future<Output = Result<Chunk>> + Send;
+
+    /// Reads rows that are due and not in `loaded`, the events that the owner has in memory already. The
+    /// first row of each run is due; the others wait behind it. Nothing is written: the rows are the
+    /// owner's until it settles them.
+    fn fetch_due(
+        &self,
+        hold: &Hold,
+        loaded: HashSet<EventId>,
+        room: Room,
+    ) -> impl Future<Output = Result<DueRows>> + Send;
+
+    /// Writes everything or nothing, under the epochs of `hold`. The mark never moves back. Losing a
+    /// committed settle in a crash of the database costs duplicates, never an event, so it need not be
+    /// flushed.
+    fn settle(&self, hold: &Hold, settle: Arc<Settle>) -> impl Future<Output = Result<Settled>> + Send;
+
+    /// Settles and does a transactional handler's work in one transaction, flushed on return. If the work
+    /// fails, nothing is written.
+    fn settle_with(
+        &self,
+        hold: &Hold,
+        settle: Arc<Settle>,
+        work: Self::Work,
+    ) -> impl Future<Output = Result<Result<Settled, Failure>>> + Send;
+
+    /// Resolves when there may be something new to fetch. It is a hint without content: it may come late,
+    /// for nothing, or never, and losing every one of them costs latency only.
+    fn wake(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// The rhythm that suits a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Shortest time between two settles of a subscription.
+    pub settle_every: Duration,
+    /// Shortest wait between two reads that found nothing.
+    pub poll_min: Duration,
+    /// Longest wait between two reads.
+    pub poll_max: Duration,
+    /// How long a member that does not beat is believed to live.
+    pub lease: Duration,
+}
+
+/// Which events to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventQuery {
+    /// By topic and type.
+    pub filter: Filter,
+    /// By key.
+    pub key: Option<Key>,
+    /// Only events with a smaller id: the next page.
+    pub before: Option<EventId>,
+    /// How many at the most; capped at [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).
+    pub limit: usize,
+}
+
+/// Which dead letters to list, replay or discard.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeadLetterQuery {
+    /// Of one subscription only.
+    pub subscription: Option<String>,
+    /// Of one event only.
+    pub event_id: Option<EventId>,
+    /// Only letters of events with a larger id: the next page.
+    pub after: Option<EventId>,
+    /// How many at the most; capped at [`PAGE_ROWS_MAX`](crate::limits::PAGE_ROWS_MAX).
+    pub limit: usize,
+}
+
+/// One dead letter.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct LetterId {
+    /// The subscription's name.
+    pub subscription: String,
+    /// The event.
+    pub event_id: EventId,
+}
+
+/// A delivery that will not be attempted again unless it is replayed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeadLetter {
+    /// Which one.
+    pub letter: LetterId,
+    /// The event as it was emitted.
+    pub event: Event,
+    /// The payload that a replay will deliver, if it was edited.
+    pub edited_payload: Option<Bytes>,
+    /// Whether its key waits for it.
+    pub holds: bool,
+    /// When it died.
+    pub died_at: Timestamp,
+    /// Attempts made.
+    pub attempts: u32,
+    /// What happened at each attempt, oldest first. Empty in listings but for the last one.
+    pub history: Vec<AttemptReport>,
+}
+
+/// One recorded attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AttemptReport {
+    /// Which attempt, counted from 1.
+    pub attempt: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub took: Duration,
+    /// The member that made it.
+    pub member: String,
+    /// What went wrong, in full.
+    pub error: String,
+}
+
+/// Where one event stands for one subscription.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeliveryReport {
+    /// The subscription's name.
+    pub subscription: String,
+    /// Where it stands. Above the position it is pending.
+    pub state: DeliveryState,
+    /// Attempts made.
+    pub attempts: u32,
+    /// When it may be attempted, if a time is set.
+    pub due_at: Option<Timestamp>,
+    /// The event of its key that it waits for.
+    pub behind: Option<EventId>,
+    /// How many events lie between the subscription's position and it, if the position has not reached it.
+    pub ahead: Option<u64>,
+    /// Whether the subscription is paused.
+    pub paused: bool,
+    /// What happened at each recorded attempt, oldest first.
+    pub history: Vec<AttemptReport>,
+}
+
+/// A subscription with its progress.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SubscriptionReport {
+    /// The subscription itself.
+    pub subscription: Subscription,
+    /// Its shards, in order.
+    pub shards: Vec<ShardReport>,
+    /// Events between the least advanced position and the end of the log, wanted or not.
+    pub lag_events: u64,
+    /// Age of the oldest of these.
+    pub lag: Option<Duration>,
+    /// Rows that are pending: retries, delayed events and those that wait behind them.
+    pub pending: u64,
+    /// Rows that are handed out for long.
+    pub leased: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Lanes that are parked; the first few of them, by the age of their head.
+    pub parked: Vec<ParkedReport>,
+    /// How many lanes are parked.
+    pub parked_count: u64,
+}
+
+/// One shard of a subscription.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ShardReport {
+    /// Which one.
+    pub shard: Shard,
+    /// Where it stands.
+    pub position: Position,
+    /// At which epoch.
+    pub epoch: Epoch,
+    /// The name of the member that holds it.
+    pub member: Option<String>,
+}
+
+/// A lane that waits behind a failed event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ParkedReport {
+    /// Its key.
+    pub key: Key,
+    /// The event it waits for.
+    pub head: EventId,
+    /// How many events wait, the head included.
+    pub waiting: u64,
+    /// When the head is attempted again, if a time is set.
+    pub due_at: Option<Timestamp>,
+}
+
+/// The store as a whole.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StoreReport {
+    /// Its identity.
+    pub store_id: String,
+    /// Where it is and what it runs on, without secrets.
+    pub location: String,
+    /// Version of its schema.
+    pub schema_version: u32,
+    /// Events that are there.
+    pub events: u64,
+    /// The newest event's id; none before the first.
+    pub newest_id: Option<EventId>,
+    /// When the oldest event was emitted.
+    pub oldest_at: Option<Timestamp>,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Names of the members that live.
+    pub members: Vec<String>,
+    /// All subscriptions, by name.
+    pub subscriptions: Vec<SubscriptionReport>,
+}
+
+/// What one bite of retention did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Pruned {
+    /// Events removed.
+    pub removed: u64,
+    /// Whether another bite would remove more.
+    pub more: bool,
+    /// The subscription that keeps older events from going, if one does.
+    pub pinned_by: Option<String>,
+}
