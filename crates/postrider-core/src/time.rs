@@ -97,6 +97,16 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
+/// Where an embedded store takes its time from; a database server has its own clock.
+pub trait Clock: Send + Sync + 'static {
+    /// The time of day. It may step in either direction.
+    fn now(&self) -> Timestamp;
+
+    /// Time since the machine started, suspended or not. It never steps, and is the same for all
+    /// processes of the machine, so that leases between them can be measured by it.
+    fn uptime(&self) -> Duration;
+}
+
 /// Reads a duration as people write it: `500ms`, `10m`, `1h 30m`, `7d`.
 ///
 /// ```
