@@ -31,4 +31,4 @@ mod standby;
 mod worker;
 
 pub use relay::{Relay, Summary};
-pub use worker::{Worker, WorkerOn};
+pub use worker::{InTasks, InTransaction, RunsOn, Worker};

@@ -15,7 +15,7 @@ use crate::keeper::{self, Membership};
 use crate::maintenance;
 use crate::owner::Context;
 use crate::standby;
-use crate::worker::Worker;
+use crate::worker::{Duty, RunsOn};
 
 /// Moves events from a store to handlers and sinks.
 ///
@@ -25,7 +25,7 @@ use crate::worker::Worker;
 pub struct Relay<S: LogStore> {
     store: S,
     name: String,
-    workers: Vec<Worker<S>>,
+    duties: Vec<Duty<S>>,
     concurrency: Option<u32>,
     retention: Option<Duration>,
     drain_within: Duration,
@@ -62,7 +62,7 @@ impl<S: LogStore> Relay<S> {
         Self {
             store,
             name: format!("pid-{}", std::process::id()),
-            workers: Vec::new(),
+            duties: Vec::new(),
             concurrency: None,
             retention: Some(Duration::from_secs(7 * 24 * 3600)),
             drain_within: Duration::from_secs(30),
@@ -81,8 +81,8 @@ impl<S: LogStore> Relay<S> {
 
     /// Adds a worker.
     #[must_use]
-    pub fn worker(mut self, worker: Worker<S>) -> Self {
-        self.workers.push(worker);
+    pub fn worker(mut self, worker: impl RunsOn<S>) -> Self {
+        self.duties.push(worker.into_duty());
         self
     }
 
@@ -138,8 +138,8 @@ impl<S: LogStore> Relay<S> {
     }
 
     async fn run_until(self, shutdown: impl Future<Output = ()> + Send, until_idle: bool) -> Result<Summary> {
-        for worker in &self.workers {
-            ensure(&self.store, &worker.subscription).await?;
+        for duty in &self.duties {
+            ensure(&self.store, &duty.subscription).await?;
         }
         let membership = keeper::join(&self.store, &self.name).await?;
         let (sender, receiver) = watch::channel(membership);
@@ -167,7 +167,7 @@ impl<S: LogStore> Relay<S> {
         let everywhere = self.concurrency.map(|limit| Arc::new(Semaphore::new(limit as usize)));
         let mut seeds = fastrand::Rng::with_seed(self.seed);
         let mut workers = JoinSet::new();
-        for worker in self.workers {
+        for duty in self.duties {
             let context = Context {
                 membership: membership.clone(),
                 stop: stop.clone(),
@@ -178,7 +178,7 @@ impl<S: LogStore> Relay<S> {
                 #[cfg(feature = "sabotage")]
                 sabotage: self.sabotage,
             };
-            workers.spawn(standby::run(self.store.clone(), worker, context));
+            workers.spawn(standby::run(self.store.clone(), duty, context));
         }
         workers
     }

@@ -8,22 +8,22 @@ use tracing::{info, warn};
 
 use crate::owner::{Context, Ended, Owner};
 use crate::relay::Summary;
-use crate::worker::Worker;
+use crate::worker::Duty;
 
 /// How often a member that stands by asks whether the subscription is free.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Runs one worker until it has drained.
-pub(crate) async fn run<S: LogStore>(store: S, worker: Worker<S>, mut context: Context) -> Result<Summary> {
-    let name = worker.subscription.name.clone();
+pub(crate) async fn run<S: LogStore>(store: S, duty: Duty<S>, mut context: Context) -> Result<Summary> {
+    let name = duty.subscription.name.clone();
     let mut summary = Summary::default();
     let mut rng = fastrand::Rng::with_seed(context.seed);
     loop {
         let Some(taken) = take(&store, &name, &context).await? else { return Ok(summary) };
         info!(subscription = name, position = %taken.hold.shards[0].position, parked = taken.parked.len(), "owned");
         context.seed = rng.u64(..);
-        let owner = Owner::new(store.clone(), taken, worker.work.clone(), context.clone());
+        let owner = Owner::new(store.clone(), taken, duty.work.clone(), context.clone());
         let (did, ended) = Box::pin(owner.run()).await;
         summary.add(did);
         match ended? {

@@ -11,18 +11,39 @@ use crate::handler::{Batch, BatchFn, Each, Handle};
 /// Events that a sink gets in one batch at the most, unless said otherwise.
 const BATCH_EVENTS: usize = 500;
 
-/// A subscription and its handler, to be run by a [`Relay`](crate::Relay).
+/// A subscription and what is done with its events, to be run by a [`Relay`](crate::Relay).
 ///
-/// Made by [`Worker::on`] and one of the methods that say what is done with an event.
-pub struct Worker<S: LogStore> {
-    pub(crate) subscription: NewSubscription,
-    pub(crate) work: Work<S>,
+/// ```
+/// use postrider_core::{Delivery, NewSubscription};
+/// use postrider_runtime::Worker;
+///
+/// let subscription = NewSubscription::new("audit").topic("order")?;
+/// let worker = Worker::new(subscription).each(|delivery: Delivery| async move {
+///     println!("{} {}", delivery.id, delivery.kind);
+///     Ok::<(), std::io::Error>(())
+/// });
+/// # let _ = worker;
+/// # Ok::<(), postrider_core::Error>(())
+/// ```
+pub struct Worker<H> {
+    subscription: NewSubscription,
+    batch_events: usize,
+    handler: H,
 }
+
+/// Handles events in tasks of the relay.
+pub struct InTasks(Arc<dyn Handle>);
+
+/// Handles each event inside the transaction of the store that acks it.
+pub struct InTransaction<W>(MakeWork<W>);
+
+/// Makes a transactional handler's work for one event.
+pub(crate) type MakeWork<W> = Arc<dyn Fn(Delivery) -> W + Send + Sync>;
 
 /// What is done with an event: in tasks beside the store, or inside its transaction.
 pub(crate) enum Work<S: LogStore> {
     Tasks(Arc<dyn Handle>),
-    Transaction(Arc<dyn Fn(Delivery) -> S::Work + Send + Sync>),
+    Transaction(MakeWork<S::Work>),
 }
 
 impl<S: LogStore> Clone for Work<S> {
@@ -34,23 +55,16 @@ impl<S: LogStore> Clone for Work<S> {
     }
 }
 
-/// A subscription that has no handler yet.
-#[must_use = "say what is done with its events: each, batch, sink or transactional"]
-pub struct WorkerOn {
-    subscription: NewSubscription,
-    batch_events: usize,
-}
-
-impl<S: LogStore> Worker<S> {
-    /// A worker for `subscription`, which is created if it does not exist.
-    #[expect(clippy::new_ret_no_self, reason = "a worker is complete once it has a handler")]
-    pub fn new(subscription: NewSubscription) -> WorkerOn {
-        WorkerOn { subscription, batch_events: BATCH_EVENTS }
+impl Worker<()> {
+    /// A worker for `subscription`, which is created if it does not exist. Say next what is done with its
+    /// events: [`each`](Self::each), [`batch`](Self::batch), [`sink`](Self::sink) or
+    /// [`transactional`](Self::transactional).
+    pub fn new(subscription: NewSubscription) -> Self {
+        Self { subscription, batch_events: BATCH_EVENTS, handler: () }
     }
-}
 
-impl WorkerOn {
     /// At most this many events in a batch.
+    #[must_use]
     pub fn batch_events(mut self, events: usize) -> Self {
         self.batch_events = events.max(1);
         self
@@ -59,21 +73,19 @@ impl WorkerOn {
     /// Calls `handler` for each event. An error is an attempt that failed and will be made again;
     /// return a [`Failure`](postrider_core::Failure) to say more about it. Handlers must not block their
     /// thread: give blocking work to `tokio::task::spawn_blocking`.
-    pub fn each<S, F, Fut, E>(self, handler: F) -> Worker<S>
+    pub fn each<F, Fut, E>(self, handler: F) -> Worker<InTasks>
     where
-        S: LogStore,
         F: Fn(Delivery) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>> + 'static,
     {
-        self.tasks(Each(handler))
+        self.with(InTasks(Arc::new(Each(handler))))
     }
 
-    /// Calls `handler` with several events, none two of the same key, and expects one outcome per event
+    /// Calls `handler` with several events, no two of the same key, and expects one outcome per event
     /// in their order. A missing outcome counts as failed.
-    pub fn batch<S, F, Fut>(self, handler: F) -> Worker<S>
+    pub fn batch<F, Fut>(self, handler: F) -> Worker<InTasks>
     where
-        S: LogStore,
         F: Fn(Vec<Delivery>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Vec<Outcome>> + Send + 'static,
     {
@@ -81,21 +93,56 @@ impl WorkerOn {
     }
 
     /// Sends events to a sink, in batches.
-    pub fn sink<S: LogStore>(self, sink: impl Sink) -> Worker<S> {
+    pub fn sink(self, sink: impl Sink) -> Worker<InTasks> {
         let events_max = self.batch_events;
-        self.tasks(Batch { sink, events_max })
+        self.with(InTasks(Arc::new(Batch { sink, events_max })))
     }
 
-    /// Does its work inside the transaction that records the ack, so that both commit or neither does.
+    /// Does the work inside the transaction that records the ack, so that both commit or neither does.
     /// One event at a time, in the order of the log. The store crate says how to make the work.
-    pub fn transactional<S: LogStore>(
+    pub fn transactional<W>(
         self,
-        make: impl Fn(Delivery) -> S::Work + Send + Sync + 'static,
-    ) -> Worker<S> {
-        Worker { subscription: self.subscription, work: Work::Transaction(Arc::new(make)) }
+        make: impl Fn(Delivery) -> W + Send + Sync + 'static,
+    ) -> Worker<InTransaction<W>> {
+        self.with(InTransaction(Arc::new(make)))
     }
 
-    fn tasks<S: LogStore>(self, handle: impl Handle) -> Worker<S> {
-        Worker { subscription: self.subscription, work: Work::Tasks(Arc::new(handle)) }
+    fn with<H>(self, handler: H) -> Worker<H> {
+        Worker { subscription: self.subscription, batch_events: self.batch_events, handler }
+    }
+}
+
+/// A worker that can run on a store: one with a handler, which for a transactional one must be made for
+/// that store.
+pub trait RunsOn<S: LogStore>: sealed::IntoDuty<S> {}
+
+impl<S: LogStore, H> RunsOn<S> for Worker<H> where Self: sealed::IntoDuty<S> {}
+
+/// A worker whose handler is settled.
+pub(crate) struct Duty<S: LogStore> {
+    pub(crate) subscription: NewSubscription,
+    pub(crate) work: Work<S>,
+}
+
+mod sealed {
+    use postrider_core::LogStore;
+
+    pub trait IntoDuty<S: LogStore> {
+        #[expect(private_interfaces, reason = "sealed: nobody outside can call it")]
+        fn into_duty(self) -> super::Duty<S>;
+    }
+}
+
+#[expect(private_interfaces, reason = "sealed: nobody outside can call it")]
+impl<S: LogStore> sealed::IntoDuty<S> for Worker<InTasks> {
+    fn into_duty(self) -> Duty<S> {
+        Duty { subscription: self.subscription, work: Work::Tasks(self.handler.0) }
+    }
+}
+
+#[expect(private_interfaces, reason = "sealed: nobody outside can call it")]
+impl<S: LogStore> sealed::IntoDuty<S> for Worker<InTransaction<S::Work>> {
+    fn into_duty(self) -> Duty<S> {
+        Duty { subscription: self.subscription, work: Work::Transaction(self.handler.0) }
     }
 }
