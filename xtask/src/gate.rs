@@ -77,7 +77,7 @@ fn phases(extent: Extent, seeds: Option<u32>, deny: bool) -> Vec<Phase> {
             },
         });
         if deny {
-            phases.push(cargo("dependencies", &["deny", "--all-features", "check"]));
+            phases.push(cargo("dependencies", &["deny", "check"]));
         }
     }
     phases

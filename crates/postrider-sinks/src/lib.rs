@@ -8,7 +8,7 @@
 //! | [`spec`] | which sink does a text such as `file:events.jsonl` name? |
 //! | [`envelope`] | what does an event look like to a receiver? |
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
-//! | [`stdout`], [`file`], [`null`] | the sinks themselves |
+//! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
 //!
 //! ```
 //! # async fn run() -> postrider_core::Result<()> {

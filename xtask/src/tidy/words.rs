@@ -6,9 +6,9 @@ use super::rust_source::TokenKind;
 use super::statements::without_comments;
 use super::tree::{TextFile, Tree, Violation};
 
-/// Words that mean something the glossary has another word for. Each is a row of words of which the last
-/// is a stem, so that `enqueu` covers `enqueue_all`, `Enqueued` and "enqueuing". Only words with no honest
-/// second use are here: an error may have a message, but an event is none.
+/// Words that mean something the glossary has another word for. A single word is a stem, so that `enqueu`
+/// covers `enqueue_all`, `Enqueued` and "enqueuing"; a row of words is taken as it is, or in the plural.
+/// Only what has no honest second use is here: an error may have a message, but an event is none.
 const NEVER: &[(&[&str], &str)] = &[
     (&["enqueu"], "emit"),
     (&["dequeu"], "fetch or lease"),
@@ -41,17 +41,20 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     let ours = |file: &&TextFile| file.path.starts_with("crates/");
     for file in tree.files.iter().filter(ours) {
-        let mut found: BTreeSet<(usize, &str, &str)> = BTreeSet::new();
+        let mut found: BTreeSet<(usize, String, &str)> = BTreeSet::new();
         for (line, text) in spoken(file) {
             let words = words_of(&text);
             found.extend(
-                NEVER.iter().filter(|(row, _)| says(&words, row)).map(|(row, right)| (line, row[0], *right)),
+                NEVER
+                    .iter()
+                    .filter(|(row, _)| says(&words, row))
+                    .map(|(row, right)| (line, row.join(" "), *right)),
             );
         }
         for (line, wrong, right) in found {
             if !file.excuses(line, "foreign") {
                 let advice = format!(
-                    "`{wrong}…` is not a word of ours: say {right}, or write `tidy: foreign because …` if it names another's concept"
+                    "`{wrong}` is not a word of ours: say {right}, or write `tidy: foreign because …` if it names another's concept"
                 );
                 violations.push(file.violation(line, "word", advice));
             }
@@ -82,10 +85,12 @@ fn spoken(file: &TextFile) -> Vec<(usize, String)> {
 
 /// Whether `words` contain the row somewhere outside a foreign term.
 fn says(words: &[String], row: &[&str]) -> bool {
-    let stem_at = |at: usize| {
+    let said_at = |at: usize| {
         let (last, first) = row.split_last().expect("no row is empty");
         let Some(slice) = words.get(at..at + row.len()) else { return false };
-        slice.iter().zip(first).all(|(word, wanted)| word == wanted) && slice[first.len()].starts_with(last)
+        let rest = slice[first.len()].strip_prefix(last);
+        let ends = rest.is_some_and(|rest| first.is_empty() || rest.is_empty() || rest == "s");
+        ends && slice.iter().zip(first).all(|(word, wanted)| word == wanted)
     };
     let foreign_at = |at: usize| {
         let covers = |term: &&&[&str]| {
@@ -97,7 +102,7 @@ fn says(words: &[String], row: &[&str]) -> bool {
         };
         FOREIGN.iter().find(covers).is_some()
     };
-    (0..words.len()).any(|at| stem_at(at) && !foreign_at(at))
+    (0..words.len()).any(|at| said_at(at) && !foreign_at(at))
 }
 
 /// `snake_case`, `CamelCase`, `DLQEntry` and prose as lowercase words.
@@ -159,6 +164,7 @@ mod tests {
     #[test]
     fn right_words_comments_and_foreign_terms_pass() {
         rust("// Kafka calls it a consumer group.\n/// A job.\nfn message() { join(\"snack\"); }", &[]);
+        rust("const A: &str = \"the message identifies nobody\";", &[]);
         rust("const A: &str = \"pragma wal_checkpoint(truncate)\";", &[]);
         rust("use x::SQLITE_CHECKPOINT_FULL;", &[]);
         rust("// tidy: foreign because rdkafka names it so\nuse rdkafka::StreamConsumer;", &[]);
