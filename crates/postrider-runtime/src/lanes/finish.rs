@@ -223,7 +223,7 @@ impl Lanes {
         let Progress { lane, late, parked, freed, untried, .. } = progress;
         let Some(index) = lane else {
             for item in untried {
-                self.requeue_alone(item);
+                self.line_up_again(item);
             }
             return;
         };
@@ -247,7 +247,7 @@ impl Lanes {
         self.refresh(index);
     }
 
-    fn requeue_alone(&mut self, item: Item) {
+    fn line_up_again(&mut self, item: Item) {
         match item {
             Item::Entry(ordinal) => {
                 self.entry(ordinal).state = EntryState::Queued;
