@@ -12,7 +12,10 @@ use crate::event::NewEvent;
 /// `Output` is what the client library makes natural: a `Result<EventId>` for a synchronous one such as
 /// rusqlite, a future of it for an asynchronous one. The trait is open: a client library that is not
 /// covered takes about ten lines.
-pub trait Emit {
+///
+/// `Driver` is any type of the implementing crate. Callers never name it: it is there because Rust lets a
+/// crate implement this trait for a client library's type only if a type of its own takes part.
+pub trait Emit<Driver = ()> {
     /// `Result<EventId>`, or a future of it.
     type Output;
 
@@ -24,6 +27,6 @@ pub trait Emit {
 ///
 /// Emit after locking the aggregate's row, or with its version check: that is what makes the order of a
 /// key's events well defined. A repeat with the same idempotency key returns the first event's id.
-pub fn emit<T: Emit>(tx: T, event: NewEvent) -> T::Output {
+pub fn emit<Driver, T: Emit<Driver>>(tx: T, event: NewEvent) -> T::Output {
     tx.emit(event)
 }

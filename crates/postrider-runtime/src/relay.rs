@@ -154,7 +154,8 @@ impl<S: LogStore> Relay<S> {
         let result = supervise(workers, &stop, shutdown).await;
         // The keeper beats until the workers have drained, or the lease could run out meanwhile.
         housekeeping.shutdown().await;
-        leave(&store, receiver.borrow().member).await;
+        let member = receiver.borrow().member;
+        leave(&store, member).await;
         result
     }
 

@@ -1,0 +1,157 @@
+-- The first schema. It runs as one transaction; afterwards postrider_meta says what the file holds.
+--
+-- PRAGMA user_version stays untouched: the file may be the application's own database.
+
+create table postrider_meta (
+    name text primary key,
+    value text not null
+) strict, without rowid;
+
+-- The log. Producers write here and nowhere else, from any language:
+--
+--     insert into postrider_event (topic, type, key, payload)
+--     values ('order', 'order.created', '42', '{"total": 12}');
+--
+-- Leave out id: one below a subscription's position would never be delivered. `autoincrement` because an
+-- id must never be handed out twice, even when the newest rows are gone. The table is not strict, so that
+-- a payload may be text or blob and a key may be a number; and the default of created_at avoids functions
+-- that SQLite before 3.42 lacks, since that is what many languages still ship. No index but the one that
+-- rows without an idempotency key never enter: producers pay for indexes.
+create table postrider_event (
+    id integer primary key autoincrement,
+    topic text not null,
+    type text not null,
+    key text,
+    payload blob not null default x'',
+    headers text,
+    created_at integer not null
+        default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
+    due_at integer,
+    idempotency_key text,
+    constraint topic_has_1_to_255_bytes check (length(cast(topic as blob)) between 1 and 255),
+    constraint type_has_1_to_255_bytes check (length(cast(type as blob)) between 1 and 255),
+    constraint key_has_1_to_1024_bytes
+        check (key is null or length(cast(key as blob)) between 1 and 1024),
+    constraint payload_has_at_most_1_mib check (length(cast(payload as blob)) <= 1048576),
+    constraint headers_have_at_most_128_kib check (headers is null or length(cast(headers as blob)) <= 131072),
+    constraint created_at_is_in_microseconds check (typeof(created_at) = 'integer'),
+    constraint due_at_is_in_microseconds check (due_at is null or typeof(due_at) = 'integer'),
+    constraint idempotency_key_has_1_to_255_bytes
+        check (idempotency_key is null or length(cast(idempotency_key as blob)) between 1 and 255)
+);
+
+create unique index postrider_event_idempotency
+    on postrider_event (idempotency_key)
+    where idempotency_key is not null;
+
+create table postrider_subscription (
+    id integer primary key autoincrement,
+    name text not null,
+    filter text not null,
+    mode text not null,
+    order_rule text not null,
+    on_dead text not null,
+    tuning text not null,
+    created_at integer not null,
+    paused_at integer,
+    constraint subscription_names_are_unique unique (name)
+) strict;
+
+-- One running process. beat_at is time since the machine started, which no clock setting moves.
+create table postrider_member (
+    id integer primary key autoincrement,
+    name text not null,
+    pid integer not null,
+    pid_namespace text not null,
+    boot_id text not null,
+    started integer not null,
+    joined_at integer not null,
+    beat_at integer not null
+) strict;
+
+-- How far each shard of a subscription has come, and whose it is. The epoch grows with every change of
+-- owner, and every write of an owner is checked against it.
+create table postrider_shard (
+    subscription_id integer not null,
+    shard integer not null,
+    member_id integer,
+    epoch integer not null,
+    last_id integer not null,
+    primary key (subscription_id, shard)
+) strict, without rowid;
+
+-- The exceptions: events below the position that are not simply done. `waits` tells a row that stands
+-- behind the head of its lane from the head itself.
+create table postrider_delivery (
+    subscription_id integer not null,
+    event_id integer not null,
+    shard integer not null,
+    key text,
+    late integer not null,
+    turn integer not null,
+    parks integer not null,
+    state text not null,
+    attempts integer not null,
+    due_at integer,
+    edited_payload blob,
+    died_at integer,
+    waits integer generated always as (state = 'pending' and due_at is null) virtual,
+    primary key (subscription_id, event_id),
+    constraint state_is_known check (state in ('pending', 'leased', 'done', 'dead')),
+    constraint only_keys_park check (parks = 0 or (parks = 1 and key is not null)),
+    constraint only_what_may_be_attempted_is_due check (due_at is null or state in ('pending', 'done')),
+    constraint the_dead_have_a_time_of_death check (state <> 'dead' or died_at is not null)
+) strict, without rowid;
+
+-- What is due.
+create index postrider_delivery_due
+    on postrider_delivery (subscription_id, due_at, event_id)
+    where due_at is not null;
+
+-- The head of each parked lane: at most one.
+create index postrider_delivery_head
+    on postrider_delivery (subscription_id, key, late)
+    where parks = 1 and waits = 0;
+
+-- What waits behind a head, in lane order.
+create index postrider_delivery_lane
+    on postrider_delivery (subscription_id, key, late, turn, event_id)
+    where parks = 1 and waits = 1;
+
+-- Whether an event is still needed.
+create index postrider_delivery_event
+    on postrider_delivery (event_id);
+
+create index postrider_delivery_dead
+    on postrider_delivery (subscription_id, event_id)
+    where state = 'dead';
+
+-- What a change of owner has to make pending again.
+create index postrider_delivery_leased
+    on postrider_delivery (subscription_id, event_id)
+    where state = 'leased';
+
+create table postrider_attempt (
+    subscription_id integer not null,
+    event_id integer not null,
+    attempt integer not null,
+    started_at integer not null,
+    took_us integer not null,
+    member text not null,
+    error text not null,
+    primary key (subscription_id, event_id, attempt)
+) strict, without rowid;
+
+-- Who destroyed or skipped what, and when.
+create table postrider_audit (
+    id integer primary key autoincrement,
+    at integer not null,
+    actor text not null,
+    action text not null,
+    subscription text,
+    event_id integer,
+    detail text
+) strict;
+
+insert into postrider_meta (name, value)
+values ('schema_version', '1'), ('store_id', lower(hex(randomblob(8))));

@@ -1,0 +1,91 @@
+//! How an event gets into the caller's transaction.
+//!
+//! [`emit`](postrider_core::emit()) takes a reference to a rusqlite connection, transaction or savepoint and
+//! writes one row through it. It opens nothing and commits nothing: the event exists if and only if the
+//! caller's transaction commits, and a savepoint that is rolled back takes its events with it.
+//!
+//! Begin the transaction with `BEGIN IMMEDIATE` ([`TransactionBehavior::Immediate`]). One that begins with
+//! a read and writes later fails at once, whatever the busy time-out, if another connection wrote in
+//! between: SQLite cannot bring its snapshot up to date.
+//!
+//! [`TransactionBehavior::Immediate`]: rusqlite::TransactionBehavior::Immediate
+
+use std::time::SystemTime;
+
+use postrider_core::{Emit, EventId, Key, NewEvent, Result, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Savepoint, Transaction};
+
+use crate::error::Doing;
+
+/// Marks what is emitted through rusqlite. Nobody has to name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Rusqlite;
+
+macro_rules! emit_through {
+    ($($connection:ty),+) => {
+        $(impl Emit<Rusqlite> for $connection {
+            type Output = Result<EventId>;
+
+            fn emit(self, event: NewEvent) -> Result<EventId> {
+                event_insert(self, &event, SystemTime::now().into())
+            }
+        })+
+    };
+}
+
+emit_through!(
+    &Connection,
+    &mut Connection,
+    &Transaction<'_>,
+    &mut Transaction<'_>,
+    &Savepoint<'_>,
+    &mut Savepoint<'_>
+);
+
+/// Writes one event. `now` is when it was emitted.
+pub(crate) fn event_insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> Result<EventId> {
+    event.check()?;
+    match event.idempotency() {
+        None => insert(conn, event, now),
+        Some(key) => insert_once(conn, event, now, key),
+    }
+    .map(EventId)
+    .doing("emit an event")
+}
+
+fn insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> rusqlite::Result<i64> {
+    let mut insert = conn.prepare_cached(sql!("event_insert"))?;
+    insert.execute((
+        event.topic().as_str(),
+        event.kind_or_topic(),
+        event.ordering_key().map(Key::as_str),
+        event.payload_bytes().as_ref(),
+        event.headers().to_json(),
+        now.as_micros(),
+        event.due_from(now).map(Timestamp::as_micros),
+    ))?;
+    Ok(conn.last_insert_rowid())
+}
+
+fn insert_once(conn: &Connection, event: &NewEvent, now: Timestamp, key: &str) -> rusqlite::Result<i64> {
+    let mut insert = conn.prepare_cached(sql!("event_insert_once"))?;
+    let fresh = insert
+        .query_row(
+            (
+                event.topic().as_str(),
+                event.kind_or_topic(),
+                event.ordering_key().map(Key::as_str),
+                event.payload_bytes().as_ref(),
+                event.headers().to_json(),
+                now.as_micros(),
+                event.due_from(now).map(Timestamp::as_micros),
+                key,
+            ),
+            |row| row.get(0),
+        )
+        .optional()?;
+    match fresh {
+        Some(id) => Ok(id),
+        None => conn.prepare_cached(sql!("event_by_idempotency_key"))?.query_row([key], |row| row.get(0)),
+    }
+}

@@ -1,0 +1,116 @@
+//! What people see of the log: single events and pages of them.
+
+use postrider_core::store::EventQuery;
+use postrider_core::{Event, EventId, NewEvent, Result, Timestamp, limits};
+use rusqlite::{Connection, OptionalExtension, Transaction};
+
+use crate::emit::event_insert;
+use crate::error::Doing;
+use crate::event_row;
+
+/// Rows that one step of a listing looks at. A rare topic in a long log takes many steps; between them the
+/// reading thread serves others.
+const LIST_SCAN_MAX: usize = 20_000;
+
+/// How far the events behind an id are counted one by one; above that the ids are subtracted.
+const COUNT_MAX: u64 = 10_000;
+
+/// Emits all of `events` or none.
+pub(crate) fn event_emit(tx: &Transaction<'_>, events: &[NewEvent], now: Timestamp) -> Result<Vec<EventId>> {
+    events.iter().map(|event| event_insert(tx, event, now)).collect()
+}
+
+/// One event.
+pub(crate) fn event_get(conn: &Connection, id: EventId) -> Result<Option<Event>> {
+    conn.prepare_cached(sql!("event_get"))
+        .and_then(|mut get| get.query_row([id.0], event_row::event_read).optional())
+        .doing("read an event")
+}
+
+/// A listing under way.
+pub(crate) struct Listing {
+    pub(crate) query: EventQuery,
+    pub(crate) found: Vec<Event>,
+    pub(crate) done: bool,
+}
+
+impl Listing {
+    pub(crate) fn new(query: EventQuery) -> Self {
+        let done = query.limit == 0;
+        Self { query, found: Vec::new(), done }
+    }
+
+    /// Looks at some more of the log, newest first.
+    pub(crate) fn step(&mut self, conn: &Connection) -> Result<()> {
+        self.scan(conn).doing("list events")
+    }
+
+    fn scan(&mut self, conn: &Connection) -> rusqlite::Result<()> {
+        let limit = self.query.limit.min(limits::PAGE_ROWS_MAX);
+        let before = self.query.before.map_or(i64::MAX, |id| id.0);
+        let mut list = conn.prepare_cached(sql!("event_list"))?;
+        let mut rows = list.query([before])?;
+        for _ in 0..LIST_SCAN_MAX {
+            let Some(row) = rows.next()? else {
+                self.done = true;
+                return Ok(());
+            };
+            self.query.before = Some(event_row::event_id(row)?);
+            let topic = event_row::text(row.get_ref(1)?);
+            let kind = event_row::text(row.get_ref(2)?);
+            let wanted = self.query.filter.matches(&topic, &kind)
+                && (self.query.key.is_none() || self.query.key == event_row::key(row)?);
+            if wanted {
+                self.found.push(event_row::event_read_named(row, &topic, &kind)?);
+            }
+            if self.found.len() >= limit {
+                self.done = true;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The newest event that is there.
+pub(crate) fn event_newest(conn: &Connection) -> Result<Option<EventId>> {
+    conn.prepare_cached(sql!("event_newest"))
+        .and_then(|mut newest| newest.query_row([], |row| row.get::<_, Option<i64>>(0)))
+        .map(|id| id.map(EventId))
+        .doing("find the newest event")
+}
+
+/// The oldest event behind `id`, and when it was emitted.
+pub(crate) fn event_oldest(conn: &Connection, after: EventId) -> Result<Option<(EventId, Timestamp)>> {
+    conn.prepare_cached(sql!("event_oldest"))
+        .and_then(|mut oldest| {
+            oldest
+                .query_row([after.0], |row| Ok((EventId(row.get(0)?), Timestamp::from_micros(row.get(1)?))))
+                .optional()
+        })
+        .doing("find the oldest event")
+}
+
+/// The greatest id that was ever handed out; 0 before the first.
+pub(crate) fn event_issued(conn: &Connection) -> Result<EventId> {
+    conn.prepare_cached(sql!("event_issued"))
+        .and_then(|mut issued| issued.query_row([], |row| row.get(0)).optional())
+        .map(|id| EventId(id.unwrap_or(0)))
+        .doing("find the last id")
+}
+
+/// How many events lie between two ids, both excluded: exact up to ten thousand, else by their ids, since
+/// counting walks the table.
+pub(crate) fn event_count(conn: &Connection, after: EventId, before: EventId) -> Result<u64> {
+    let counted: i64 = conn
+        .prepare_cached(sql!("event_count"))
+        .and_then(|mut count| count.query_row((after.0, before.0, COUNT_MAX as i64 + 1), |row| row.get(0)))
+        .doing("count events")?;
+    let counted = counted.max(0) as u64;
+    if counted <= COUNT_MAX {
+        return Ok(counted);
+    }
+    let oldest = event_oldest(conn, after)?.map_or(before.0, |(id, _)| id.0);
+    let newest = event_newest(conn)?.map_or(0, |id| id.0).min(before.0.saturating_sub(1));
+    Ok(newest.saturating_sub(oldest).saturating_add(1).max(0) as u64)
+}

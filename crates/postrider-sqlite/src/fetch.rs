@@ -1,0 +1,118 @@
+//! Reading on in the log.
+//!
+//! This is the path that every event takes, so a row costs no more than what it brings: the filter looks
+//! at SQLite's own memory, and only what is wanted is copied.
+
+use std::sync::Arc;
+
+use postrider_core::settle::{Chunk, HeldShard, Hold, MemberId, Room};
+use postrider_core::{EventId, Position, Result, Shard, limits};
+use rusqlite::Connection;
+
+use crate::connection::{Reader, read};
+use crate::error::Doing;
+use crate::event::event_newest;
+use crate::event_row;
+use crate::fence::fence;
+use crate::options::Durability;
+use crate::shard::SHARDS;
+
+/// A fetch that found nothing. Until another connection commits, it would find nothing again.
+pub(crate) struct IdleFetch {
+    data_version: i64,
+    after: Position,
+    member: MemberId,
+    shards: Arc<[HeldShard]>,
+    paused: bool,
+}
+
+/// Reads the wanted events behind `after`; what it returns is durable.
+pub(crate) fn fetch(
+    reader: &mut Reader,
+    hold: &Hold,
+    after: Position,
+    room: Room,
+    durability: Durability,
+) -> Result<Chunk> {
+    // Read before the snapshot: a commit in between makes the next fetch look again.
+    let data_version = data_version(&reader.conn)?;
+    if let Some(chunk) = still_idle(reader, hold, after, data_version) {
+        return Ok(chunk);
+    }
+    let (chunk, newest) = read(&reader.conn, |tx| {
+        if fence(tx, hold)?.paused {
+            return Ok((empty(after, true), None));
+        }
+        let chunk = scan(tx, hold, after, room).doing("read the log")?;
+        let known = chunk.events.is_empty() || reader.flush.covers(chunk.end.last_id);
+        let newest = if known || durability == Durability::Trust { None } else { event_newest(tx)? };
+        Ok((chunk, newest))
+    })?;
+    if let Some(newest) = newest {
+        reader.flush.flush(&reader.conn, newest)?;
+    }
+    if chunk.events.is_empty() && !chunk.more && chunk.end == after {
+        let idle = IdleFetch {
+            data_version,
+            after,
+            member: hold.member,
+            shards: Arc::clone(&hold.shards),
+            paused: chunk.paused,
+        };
+        reader.idle.insert(hold.subscription.id, idle);
+    }
+    Ok(chunk)
+}
+
+fn still_idle(reader: &Reader, hold: &Hold, after: Position, data_version: i64) -> Option<Chunk> {
+    let idle = reader.idle.get(&hold.subscription.id)?;
+    let same = idle.data_version == data_version
+        && idle.after == after
+        && idle.member == hold.member
+        && idle.shards == hold.shards;
+    same.then(|| empty(after, idle.paused))
+}
+
+fn data_version(conn: &Connection) -> Result<i64> {
+    conn.prepare_cached(sql!("data_version"))
+        .and_then(|mut version| version.query_row([], |row| row.get(0)))
+        .doing("ask whether the database has changed")
+}
+
+fn empty(after: Position, paused: bool) -> Chunk {
+    Chunk { events: Vec::new(), end: after, more: false, paused }
+}
+
+fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite::Result<Chunk> {
+    let events_max = room.events.min(limits::CHUNK_EVENTS_MAX);
+    let bytes_max = room.bytes.min(limits::CHUNK_BYTES_MAX);
+    let filter = &hold.subscription.filter;
+    let holds_all = hold.shards.len() == usize::from(SHARDS);
+    let mut chunk = empty(after, false);
+    let (mut bytes, mut scanned) = (0, 0);
+    let mut select = conn.prepare_cached(sql!("event_fetch"))?;
+    let mut rows = select.query([after.last_id.0])?;
+    loop {
+        if chunk.events.len() >= events_max || bytes >= bytes_max || scanned >= limits::CHUNK_SCAN_MAX {
+            chunk.more = true;
+            return Ok(chunk);
+        }
+        let Some(row) = rows.next()? else { return Ok(chunk) };
+        scanned += 1;
+        let id = event_row::event_id(row)?;
+        chunk.end = after.at(id);
+        let topic = event_row::text(row.get_ref(1)?);
+        let kind = event_row::text(row.get_ref(2)?);
+        if !filter.matches(&topic, &kind) || !(holds_all || is_held(hold, id, row)?) {
+            continue;
+        }
+        let event = event_row::event_read_named(row, &topic, &kind)?;
+        bytes += event.payload.len();
+        chunk.events.push(Arc::new(event));
+    }
+}
+
+fn is_held(hold: &Hold, id: EventId, row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
+    let shard = Shard::of(event_row::key(row)?.as_ref(), id, SHARDS);
+    Ok(hold.shards.iter().any(|held| held.shard == shard))
+}

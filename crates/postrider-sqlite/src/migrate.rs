@@ -1,0 +1,105 @@
+//! Bringing a database file to the schema that this version knows.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use postrider_core::{Error, ErrorKind, Result};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+
+use crate::error::Doing;
+
+/// The version of the schema that this version of the crate works with.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One step from a schema version to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    /// The version that it leads to.
+    pub version: u32,
+    /// What it is about.
+    pub name: &'static str,
+    /// Its statements. They run as one transaction and record the version themselves.
+    pub sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "init", sql: include_str!("../sql/migrations/001_init.sql") }];
+
+/// All steps, from an empty file to [`SCHEMA_VERSION`].
+pub fn migrations() -> &'static [Migration] {
+    MIGRATIONS
+}
+
+/// The whole schema as a script, for those who run their migrations themselves. A store that finds the
+/// result has nothing left to do.
+pub fn schema_sql() -> String {
+    MIGRATIONS.iter().fold(String::new(), |mut script, migration| {
+        // Writing to a string cannot fail.
+        let _ = write!(script, "begin immediate;\n\n{}\ncommit;\n", migration.sql);
+        script
+    })
+}
+
+/// Which schema the file has; none if it has no Postrider tables yet.
+pub(crate) fn schema_version(conn: &Connection) -> rusqlite::Result<Option<String>> {
+    let exists: bool = conn.query_row(sql!("meta_exists"), [], |row| row.get(0))?;
+    if !exists {
+        return Ok(None);
+    }
+    conn.query_row(sql!("meta_get"), ["schema_version"], |row| row.get(0)).optional()
+}
+
+/// Refuses a schema that this version does not know. Called before anything is written.
+pub(crate) fn schema_check(path: &Path, found: Option<&str>) -> Result<u32> {
+    let Some(found) = found else { return Ok(0) };
+    match found.parse::<u32>() {
+        Ok(version) if version <= SCHEMA_VERSION => Ok(version),
+        _ => Err(Error::new(
+            ErrorKind::Incompatible,
+            format!(
+                "`{}` has schema version {found}, this version of Postrider knows {SCHEMA_VERSION}: use a \
+                 newer Postrider; nothing was changed",
+                path.display()
+            ),
+        )),
+    }
+}
+
+/// Brings the file up to date. Of several processes that try at once one does it, and the others find it
+/// done: the version is read again once the writer lock is held.
+pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
+    let found = schema_version(conn).doing("read the schema version")?;
+    if schema_check(path, found.as_deref())? == SCHEMA_VERSION {
+        return Ok(());
+    }
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).doing("begin a migration")?;
+    let found = schema_version(&tx).doing("read the schema version")?;
+    let version = schema_check(path, found.as_deref())?;
+    for migration in MIGRATIONS.iter().filter(|migration| migration.version > version) {
+        apply(&tx, migration)?;
+    }
+    tx.commit().doing("commit a migration")
+}
+
+fn apply(tx: &Transaction<'_>, migration: &Migration) -> Result<()> {
+    let Migration { version, name, sql } = migration;
+    tx.execute_batch(sql).doing(&format!("migrate the schema to version {version} ({name})"))
+}
+
+/// The store's identity.
+pub(crate) fn store_id(conn: &Connection) -> Result<String> {
+    conn.query_row(sql!("meta_get"), ["store_id"], |row| row.get(0)).doing("read the store's identity")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_makes_what_the_migrations_make() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(&schema_sql()).unwrap();
+        assert_eq!(schema_version(&conn).unwrap().as_deref(), Some("1"));
+        assert_eq!(migrations().last().unwrap().version, SCHEMA_VERSION);
+    }
+}

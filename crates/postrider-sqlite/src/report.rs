@@ -1,0 +1,249 @@
+//! What people look at: subscriptions with their progress, and where one event stands.
+
+use std::time::Duration;
+
+use postrider_core::settle::Lane;
+use postrider_core::store::{
+    AttemptReport, DeliveryReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport,
+};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{
+    DeliveryState, Epoch, Error, ErrorKind, Event, EventId, Order, Position, Result, Shard, Subscription,
+    Timestamp, limits,
+};
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::error::Doing;
+use crate::event::{event_count, event_get, event_newest, event_oldest};
+use crate::lane::{lane_head, lane_read};
+use crate::liveness::Observer;
+use crate::member::member_list;
+use crate::migrate::{SCHEMA_VERSION, store_id};
+use crate::shard::SHARDS;
+use crate::subscription::subscription_list;
+
+/// Parked lanes that a report shows.
+const PARKED_SHOWN_MAX: i64 = 10;
+
+/// A subscription with its progress.
+pub(crate) fn subscription_report(
+    conn: &Connection,
+    subscription: Subscription,
+    now: Timestamp,
+) -> Result<SubscriptionReport> {
+    let id = subscription.id;
+    let shards = shard_list(conn, id)?;
+    let least = shards.iter().map(|shard| shard.position).min().unwrap_or(Position::START).last_id;
+    let [pending, leased, dead] = delivery_counts(conn, id)?;
+    Ok(SubscriptionReport {
+        lag_events: event_count(conn, least, EventId(i64::MAX))?,
+        lag: event_oldest(conn, least)?.map(|(_, created_at)| now.since(created_at)),
+        pending,
+        leased,
+        dead,
+        parked: lane_parked(conn, id)?,
+        parked_count: count(conn, sql!("lane_count"), id)?,
+        shards,
+        subscription,
+    })
+}
+
+/// The store as a whole. `bytes` is what it takes on disk.
+pub(crate) fn store_report(
+    conn: &Connection,
+    observer: &Observer,
+    now: Timestamp,
+    bytes: u64,
+) -> Result<StoreReport> {
+    let members = member_list(conn)?;
+    let subscriptions = subscription_list(conn)?;
+    Ok(StoreReport {
+        store_id: store_id(conn)?,
+        location: format!("{} (SQLite {})", conn.path().unwrap_or_default(), rusqlite::version()),
+        schema_version: SCHEMA_VERSION,
+        events: event_count(conn, EventId(0), EventId(i64::MAX))?,
+        newest_id: event_newest(conn)?,
+        oldest_at: event_oldest(conn, EventId(0))?.map(|(_, created_at)| created_at),
+        bytes,
+        members: members
+            .into_iter()
+            .filter(|member| !observer.is_dead(&member.signs))
+            .map(|member| member.name)
+            .collect(),
+        subscriptions: subscriptions
+            .into_iter()
+            .map(|subscription| subscription_report(conn, subscription, now))
+            .collect::<Result<_>>()?,
+    })
+}
+
+/// Where an event stands for each subscription that wants it; nothing if the event is gone.
+pub(crate) fn event_deliveries(conn: &Connection, id: EventId) -> Result<Vec<DeliveryReport>> {
+    let Some(event) = event_get(conn, id)? else { return Ok(Vec::new()) };
+    subscription_list(conn)?
+        .into_iter()
+        .filter(|subscription| subscription.filter.matches(event.topic.as_str(), event.kind.as_str()))
+        .map(|subscription| delivery_report(conn, &event, subscription))
+        .collect()
+}
+
+fn delivery_report(conn: &Connection, event: &Event, subscription: Subscription) -> Result<DeliveryReport> {
+    let id = subscription.id;
+    let position = shard_position(conn, id, event)?;
+    let row = delivery_get(conn, id, event.id)?;
+    let covered = position.covers(event.id);
+    let state = match &row {
+        Some(row) => row.state,
+        None if covered => DeliveryState::Done,
+        None => DeliveryState::Pending,
+    };
+    // Above the position an event waits for its lane as soon as it comes up the log.
+    let lane = match &row {
+        Some(row) if row.waits => row.lane.clone(),
+        None if !covered && subscription.order == Order::Key => {
+            event.key.clone().map(|key| Lane { key, late: event.due_at.is_some() })
+        }
+        _ => None,
+    };
+    let behind = match lane {
+        Some(lane) => lane_head(conn, id, &lane)?,
+        None => None,
+    };
+    Ok(DeliveryReport {
+        subscription: subscription.name,
+        state,
+        attempts: row.as_ref().map_or(0, |row| row.attempts),
+        due_at: row.as_ref().map_or(if covered { None } else { event.due_at }, |row| row.due_at),
+        behind,
+        ahead: if covered { None } else { Some(event_count(conn, position.last_id, event.id)?) },
+        paused: subscription.paused_at.is_some(),
+        history: attempt_list(conn, id, event.id, limits::ATTEMPT_RECORDS_MAX)?,
+    })
+}
+
+/// The last `most` attempts, oldest first.
+pub(crate) fn attempt_list(
+    conn: &Connection,
+    subscription: SubscriptionId,
+    event: EventId,
+    most: u32,
+) -> Result<Vec<AttemptReport>> {
+    let mut attempts: Vec<AttemptReport> = conn
+        .prepare_cached(sql!("attempt_list"))
+        .and_then(|mut list| list.query_map((subscription.0, event.0, most), attempt_read)?.collect())
+        .doing("read attempts")?;
+    attempts.reverse();
+    Ok(attempts)
+}
+
+fn attempt_read(row: &Row<'_>) -> rusqlite::Result<AttemptReport> {
+    Ok(AttemptReport {
+        attempt: row.get(0)?,
+        started_at: Timestamp::from_micros(row.get(1)?),
+        took: Duration::from_micros(row.get::<_, i64>(2)?.max(0) as u64),
+        member: row.get(3)?,
+        error: row.get(4)?,
+    })
+}
+
+fn shard_list(conn: &Connection, subscription: SubscriptionId) -> Result<Vec<ShardReport>> {
+    conn.prepare_cached(sql!("shard_list"))
+        .and_then(|mut list| {
+            list.query_map([subscription.0], |row| {
+                Ok(ShardReport {
+                    shard: Shard(row.get(0)?),
+                    position: Position::START.at(EventId(row.get(1)?)),
+                    epoch: Epoch(row.get(2)?),
+                    member: row.get(3)?,
+                })
+            })?
+            .collect()
+        })
+        .doing("read a subscription's shards")
+}
+
+fn shard_position(conn: &Connection, subscription: SubscriptionId, event: &Event) -> Result<Position> {
+    let shard = Shard::of(event.key.as_ref(), event.id, SHARDS);
+    let shards = shard_list(conn, subscription)?;
+    let found = shards.iter().find(|report| report.shard == shard);
+    found.map(|report| report.position).ok_or_else(|| {
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("shard {} of subscription {} is missing", shard.0, subscription.0),
+        )
+    })
+}
+
+/// What a report needs of a row.
+struct DeliveryRow {
+    lane: Option<Lane>,
+    state: DeliveryState,
+    attempts: u32,
+    due_at: Option<Timestamp>,
+    waits: bool,
+}
+
+fn delivery_get(conn: &Connection, subscription: SubscriptionId, id: EventId) -> Result<Option<DeliveryRow>> {
+    conn.prepare_cached(sql!("delivery_get"))
+        .and_then(|mut get| get.query_row((subscription.0, id.0), delivery_read).optional())
+        .doing("read a delivery")
+}
+
+fn delivery_read(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
+    let keyed = row.get_ref(0)?.data_type() != rusqlite::types::Type::Null;
+    Ok(DeliveryRow {
+        lane: if keyed { Some(lane_read(row)?) } else { None },
+        state: state_read(row, 4)?,
+        attempts: row.get(5)?,
+        due_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros),
+        waits: row.get(7)?,
+    })
+}
+
+fn state_read(row: &Row<'_>, column: usize) -> rusqlite::Result<DeliveryState> {
+    let word = row.get_ref(column)?.as_str()?;
+    DeliveryState::from_word(word).ok_or_else(|| {
+        rusqlite::Error::InvalidColumnType(column, "state".to_owned(), rusqlite::types::Type::Text)
+    })
+}
+
+/// How many rows are pending, leased and dead.
+fn delivery_counts(conn: &Connection, subscription: SubscriptionId) -> Result<[u64; 3]> {
+    let counted: Vec<(DeliveryState, i64)> = conn
+        .prepare_cached(sql!("delivery_counts"))
+        .and_then(|mut counts| {
+            counts.query_map([subscription.0], |row| Ok((state_read(row, 0)?, row.get(1)?)))?.collect()
+        })
+        .doing("count deliveries")?;
+    let of = |state| counted.iter().find(|(found, _)| *found == state).map_or(0, |(_, n)| *n as u64);
+    Ok([of(DeliveryState::Pending), of(DeliveryState::Leased), of(DeliveryState::Dead)])
+}
+
+fn lane_parked(conn: &Connection, subscription: SubscriptionId) -> Result<Vec<ParkedReport>> {
+    let read = |row: &Row<'_>| {
+        Ok((lane_read(row)?, EventId(row.get(2)?), row.get::<_, Option<i64>>(3)?.map(Timestamp::from_micros)))
+    };
+    let heads: Vec<_> = conn
+        .prepare_cached(sql!("lane_parked"))
+        .and_then(|mut heads| heads.query_map((subscription.0, PARKED_SHOWN_MAX), read)?.collect())
+        .doing("read the parked keys")?;
+    heads
+        .into_iter()
+        .map(|(lane, head, due_at)| {
+            let waiting: i64 = conn
+                .prepare_cached(sql!("lane_waiting"))
+                .and_then(|mut count| {
+                    count.query_row((subscription.0, lane.key.as_str(), lane.late), |row| row.get(0))
+                })
+                .doing("count what waits for a key")?;
+            Ok(ParkedReport { key: lane.key, head, waiting: waiting as u64 + 1, due_at })
+        })
+        .collect()
+}
+
+fn count(conn: &Connection, sql: &str, subscription: SubscriptionId) -> Result<u64> {
+    conn.prepare_cached(sql)
+        .and_then(|mut count| count.query_row([subscription.0], |row| row.get::<_, i64>(0)))
+        .map(|n| n as u64)
+        .doing("count rows")
+}
