@@ -260,9 +260,12 @@ impl Lanes {
             .then_some(Room { events, bytes })
     }
 
-    /// The rows that are in memory, which a read of due rows must pass over.
+    /// The rows that are in memory, and those whose change is not settled yet: the store still shows them as
+    /// they were, so that a read of due rows must pass over them.
     pub(crate) fn loaded(&self) -> HashSet<EventId> {
-        self.loaded.keys().copied().collect()
+        let changed =
+            self.changes.done.iter().copied().chain(self.changes.rows.iter().map(|row| row.event_id));
+        self.loaded.keys().copied().chain(changed).collect()
     }
 
     pub(crate) fn parked(&self) -> usize {

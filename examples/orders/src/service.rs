@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 /// What `order.created` says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OrderCreated {
+pub(crate) struct OrderCreated {
     /// The order.
-    pub order_id: String,
+    pub(crate) order_id: String,
     /// Who placed it.
-    pub customer_id: String,
+    pub(crate) customer_id: String,
     /// Its total, in cents.
-    pub total_cents: i64,
+    pub(crate) total_cents: i64,
 }
 
 /// What `order.confirmed` says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OrderConfirmed {
+pub(crate) struct OrderConfirmed {
     /// The order.
-    pub order_id: String,
+    pub(crate) order_id: String,
 }
 
 /// Makes and confirms orders in the application's own database.
-pub struct OrderService {
+pub(crate) struct OrderService {
     db: Connection,
 }
 
 impl OrderService {
     /// Makes the business table if it is not there.
-    pub fn new(db: Connection) -> Result<Self> {
+    pub(crate) fn new(db: Connection) -> Result<Self> {
         db.execute_batch(
             "create table if not exists orders (
                 id text primary key,
@@ -43,7 +43,7 @@ impl OrderService {
     }
 
     /// Creates an order. The row and the event are committed together; if either fails, neither exists.
-    pub fn create(&mut self, order: &OrderCreated) -> Result<()> {
+    pub(crate) fn create(&mut self, order: &OrderCreated) -> Result<()> {
         // Immediate: a transaction that reads first and writes later could fail with SQLITE_BUSY.
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.execute(
@@ -56,7 +56,7 @@ impl OrderService {
     }
 
     /// Confirms an order that was created and not confirmed yet.
-    pub fn confirm(&mut self, order_id: &str) -> Result<()> {
+    pub(crate) fn confirm(&mut self, order_id: &str) -> Result<()> {
         let tx = self.db.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let changed = tx.execute(
             "update orders set status = 'confirmed' where id = ?1 and status = 'created'",

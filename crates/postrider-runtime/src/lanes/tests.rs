@@ -299,3 +299,16 @@ fn memory_is_given_back() {
     assert_eq!((lanes.bytes, lanes.slots.len(), lanes.span.len(), lanes.finished), (0, 0, 0, 0));
     assert!(lanes.is_empty());
 }
+
+#[test]
+fn a_row_whose_outcome_is_not_settled_yet_is_not_read_again() {
+    let mut lanes = lanes_with(OnDead::Skip, 3, &["a", "b"]);
+    for (id, key, outcome) in [(1, "a", Outcome::Ack), (2, "b", failed())] {
+        lanes.load(due(&[id], key, true));
+        let (ticket, _) = next(&mut lanes, RUN);
+        finish(&mut lanes, ticket, &[outcome]);
+        assert!(lanes.loaded().contains(&EventId(id)), "the store still shows it as due");
+    }
+    lanes.compose(NOW, SLOW);
+    assert!(lanes.loaded().is_empty());
+}

@@ -1,0 +1,329 @@
+//! Every promise of the store contract as a named test.
+//!
+//! A store crate brings a [`Rig`] and writes
+//!
+//! ```text
+//! postrider_testkit::conformance_tests!(SqliteRig::new());
+//! ```
+//!
+//! in its `tests/conformance.rs`; each promise becomes one `#[test]`. A promise plays an owner by hand
+//! ([`owner`]), so that it depends on no runtime, and moves the clock by hand, so that it never sleeps.
+//! It asks only what the contract says: how a store keeps it is its own affair.
+
+pub mod dead_letters;
+pub mod delayed;
+pub mod emit;
+pub mod owner;
+pub mod ownership;
+pub mod reading;
+pub mod reports;
+pub mod retention;
+pub mod settling;
+pub mod subscriptions;
+pub mod transactional;
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::time::Duration;
+
+use postrider_core::settle::MemberId;
+use postrider_core::{Error, EventId, LogStore};
+
+use crate::ManualClock;
+
+/// What the suite needs to know about a store. A fresh one, with an empty store, is made for each promise.
+pub trait Rig: Send + Sync + 'static {
+    /// The store under test.
+    type Store: LogStore;
+
+    /// The store as this process sees it.
+    fn store(&self) -> &Self::Store;
+
+    /// The same store as another process sees it: with connections and caches of its own.
+    fn second(&self) -> impl Future<Output = Self::Store> + Send;
+
+    /// The clock that the store goes by.
+    fn clock(&self) -> &ManualClock;
+
+    /// Makes the process of `member` known to be dead. False if the store has no means to know; then its
+    /// lease must run out.
+    fn kill(&self, member: MemberId) -> impl Future<Output = bool> + Send;
+
+    /// A transactional handler's work: writes `note` as an effect of `event`, then ends as told.
+    fn work(&self, event: EventId, note: &str, ending: Ending) -> <Self::Store as LogStore>::Work;
+
+    /// The effects that were committed, in the order of their commits.
+    fn effects(&self) -> impl Future<Output = Vec<(EventId, String)>> + Send;
+
+    /// The audited actions, each as text that contains the actor's name; none if they cannot be read.
+    fn audit(&self) -> impl Future<Output = Option<Vec<String>>> + Send;
+}
+
+/// How a transactional handler's work ends once it has written its effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Well.
+    Success,
+    /// With a failure that is worth another attempt.
+    Failure,
+    /// With a panic.
+    Panic,
+}
+
+/// The result of a promise. What it asserts panics; what a store refuses unasked ends up here.
+pub type Kept<T = ()> = Result<T, Unexpected>;
+
+/// An error that no promise allows for.
+pub struct Unexpected {
+    error: Error,
+    at: &'static Location<'static>,
+}
+
+impl From<Error> for Unexpected {
+    #[track_caller]
+    fn from(error: Error) -> Self {
+        Self { error, at: Location::caller() }
+    }
+}
+
+impl fmt::Debug for Unexpected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}", self.error, self.at)
+    }
+}
+
+/// Longest time that a promise may take. None comes near it; one that hangs should say so.
+const PROMISE_MAX: Duration = Duration::from_secs(120);
+
+/// Runs one promise on a runtime of its own.
+pub fn run<T>(promise: impl Future<Output = Kept<T>>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime without I/O needs nothing that can be missing");
+    runtime.block_on(async {
+        match tokio::time::timeout(PROMISE_MAX, promise).await.expect("a promise hangs") {
+            Ok(value) => value,
+            Err(unexpected) => panic!("the store refused a call: {unexpected:?}"),
+        }
+    })
+}
+
+/// Expands to one test per promise. The expression makes a fresh [`Rig`]; it may await.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($rig:expr) => {
+        $crate::conformance_tests! { @topics $rig;
+            emit: [
+                ids_come_in_order,
+                a_batch_is_written_whole_or_not_at_all,
+                a_bad_event_is_refused,
+                an_empty_batch_writes_nothing,
+                a_repeated_emit_returns_the_first_id,
+                a_repeat_within_a_batch_returns_the_first_id,
+                payloads_come_back_to_the_byte,
+                topic_type_key_headers_and_time_come_back,
+                a_delay_counts_from_the_emit,
+                another_process_sees_an_emitted_event,
+                an_unknown_event_is_not_there,
+                events_are_listed_newest_first,
+            ]
+            reading: [
+                each_event_is_read_once_and_in_order,
+                reading_goes_on_where_it_ended,
+                a_reader_can_resume_behind_any_event,
+                reading_again_brings_the_same,
+                a_read_event_is_the_emitted_one,
+                the_filter_chooses_by_topic_and_type,
+                the_end_covers_unwanted_events,
+                a_wanted_event_is_found_behind_a_long_stretch_of_others,
+                room_bounds_the_events,
+                room_bounds_the_bytes,
+                a_read_is_bounded_whatever_the_room,
+                a_paused_subscription_reads_nothing,
+                subscriptions_read_independently,
+                an_empty_log_has_an_end,
+            ]
+            ownership: [
+                the_first_member_takes_every_shard,
+                a_second_member_gets_nothing_while_the_first_lives,
+                a_take_may_be_repeated,
+                shards_are_free_once_their_member_left,
+                shards_are_free_once_they_are_released,
+                shards_are_free_once_the_lease_ran_out,
+                shards_are_free_once_their_process_is_dead,
+                a_beat_keeps_ownership,
+                a_stepped_clock_costs_no_ownership,
+                a_replaced_owner_reads_nothing,
+                a_replaced_owner_writes_nothing,
+                a_replaced_owner_does_no_work,
+                a_replaced_owner_releases_nothing,
+                a_replaced_member_leaves_without_harm,
+                a_new_owner_starts_where_the_old_one_settled,
+                a_new_owner_learns_the_parked_lanes,
+                leased_rows_come_back_without_an_attempt,
+                leased_rows_come_back_when_released,
+                every_join_is_a_new_identity,
+                a_forgotten_member_is_fenced,
+                leaving_twice_is_harmless,
+                an_unknown_subscription_cannot_be_taken,
+                ownership_is_per_subscription,
+            ]
+            settling: [
+                the_mark_makes_events_done,
+                the_mark_never_moves_back,
+                an_empty_settle_changes_nothing,
+                a_failed_event_comes_due_after_its_delay,
+                without_rows_nothing_is_due,
+                a_waiting_row_is_not_due_by_itself,
+                a_run_is_in_lane_order,
+                a_run_is_bounded,
+                due_rows_come_in_the_order_of_their_due_times,
+                loaded_rows_starve_nobody,
+                the_next_row_is_promoted_when_the_head_leaves,
+                a_lane_is_unparked_with_its_last_row,
+                a_row_may_join_a_lane_as_it_is_freed,
+                a_whole_run_may_be_done_at_once,
+                a_run_may_fail_half_way,
+                lanes_do_not_wait_for_each_other,
+                a_skipped_dead_letter_frees_its_lane,
+                a_held_dead_letter_keeps_its_lane,
+                a_settle_may_be_repeated,
+                a_leased_row_is_done_in_the_end,
+                a_leased_row_may_fail,
+                rows_without_a_lane_park_nothing,
+                an_unordered_subscription_parks_nothing,
+                attempts_are_recorded,
+                the_record_of_attempts_is_bounded,
+                a_paused_subscription_settles_but_hands_out_nothing,
+                a_stepped_clock_loses_no_row,
+            ]
+            delayed: [
+                a_delayed_event_comes_up_the_log,
+                a_delayed_event_is_due_at_its_time,
+                delayed_events_come_in_the_order_of_their_due_times,
+                a_failed_delayed_event_parks_the_later_ones,
+                the_late_lane_is_independent_of_the_keys_own,
+                an_overdue_event_is_due_at_once,
+                a_seek_leaves_no_lane_without_a_head,
+            ]
+            transactional: [
+                work_commits_with_the_ack,
+                failed_work_writes_nothing,
+                panicking_work_writes_nothing,
+                work_without_ownership_does_nothing,
+                work_settles_rows_and_lanes,
+            ]
+            dead_letters: [
+                dead_letters_are_listed_oldest_first,
+                a_dead_letter_has_its_full_history,
+                a_held_dead_letter_says_so,
+                only_the_dead_are_dead_letters,
+                an_edit_changes_only_the_replayed_payload,
+                a_replay_counts_attempts_anew,
+                a_letter_is_replayed_once,
+                a_replayed_letter_may_die_again,
+                a_replay_keeps_to_its_query,
+                a_skipped_letter_is_replayed_behind_what_waits,
+                a_held_letter_is_replayed_at_the_head,
+                a_skipped_letter_is_discarded_at_once,
+                a_held_letter_is_discarded_through_its_owner,
+                a_discard_survives_a_change_of_owner,
+                dead_letters_are_per_subscription,
+            ]
+            subscriptions: [
+                a_subscription_is_stored_as_created,
+                a_taken_name_is_a_conflict,
+                a_bad_subscription_is_refused,
+                an_unknown_subscription_is_not_found,
+                subscriptions_are_listed_by_name,
+                a_subscription_begins_at_its_start,
+                a_subscription_that_begins_now_reads_what_follows,
+                tuning_may_change_at_any_time,
+                pause_and_resume_are_idempotent,
+                a_seek_moves_to_the_named_place,
+                a_seek_fences_the_owner,
+                a_seek_removes_the_rows_above_it,
+                a_seek_forward_keeps_the_rows,
+                a_deleted_subscription_is_gone,
+                a_recreated_subscription_begins_afresh,
+            ]
+            retention: [
+                old_and_delivered_events_go,
+                ids_are_not_reused_after_pruning,
+                unread_events_stay,
+                a_paused_subscription_pins_its_events,
+                events_with_a_row_stay,
+                without_subscriptions_age_alone_counts,
+                retention_goes_bite_by_bite,
+                reading_passes_over_what_is_gone,
+            ]
+            reports: [
+                an_unread_event_is_pending_with_those_ahead,
+                a_parked_event_says_what_it_waits_for,
+                each_state_is_reported,
+                deliveries_are_told_for_those_who_want_the_event,
+                lag_counts_what_is_unread,
+                parked_lanes_are_reported,
+                shards_name_their_holder,
+                stats_tell_the_whole,
+                a_healthy_store_checks_out,
+                a_wake_is_a_hint,
+            ]
+        }
+    };
+    (@topics $rig:expr; $($topic:ident: $promises:tt)*) => {
+        $($crate::conformance_tests! { @topic $rig; $topic: $promises })*
+    };
+    (@topic $rig:expr; $topic:ident: [$($promise:ident,)*]) => {
+        mod $topic {
+            #[allow(unused_imports, reason = "the rig may be named by its full path")]
+            use super::*;
+
+            $(
+                #[test]
+                fn $promise() {
+                    $crate::conformance::run(async {
+                        let rig = $rig;
+                        $crate::conformance::$topic::$promise(&rig).await
+                    });
+                }
+            )*
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A promise that the macro forgets is never tested, and nobody would notice.
+    #[test]
+    fn the_macro_knows_every_promise() {
+        let expanded = include_str!("conformance.rs");
+        let topics = [
+            ("emit", include_str!("conformance/emit.rs")),
+            ("reading", include_str!("conformance/reading.rs")),
+            ("ownership", include_str!("conformance/ownership.rs")),
+            ("settling", include_str!("conformance/settling.rs")),
+            ("delayed", include_str!("conformance/delayed.rs")),
+            ("transactional", include_str!("conformance/transactional.rs")),
+            ("dead_letters", include_str!("conformance/dead_letters.rs")),
+            ("subscriptions", include_str!("conformance/subscriptions.rs")),
+            ("retention", include_str!("conformance/retention.rs")),
+            ("reports", include_str!("conformance/reports.rs")),
+        ];
+        for (topic, source) in topics {
+            let promises = source
+                .lines()
+                .filter_map(|line| line.strip_prefix("pub async fn "))
+                .filter_map(|rest| rest.split(['<', '(']).next());
+            let mut count = 0;
+            for promise in promises {
+                let line = format!("\n                {promise},\n");
+                assert!(expanded.contains(&line), "{topic}::{promise} is not in the macro");
+                count += 1;
+            }
+            assert!(count > 0, "{topic} promises nothing");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What proves Postrider.
+//!
+//! A store is correct when the conformance suite passes; a runtime is correct when the history of what
+//! it did under interference has no violation. Everything here is deterministic: time comes from a
+//! [`ManualClock`], chance from a seed, and nothing iterates over a hash map.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | [`conformance`] | does a store keep every promise of the contract? |
+//! | [`memory_store`] | what do these promises mean, as a program? |
+//! | [`manual_clock`] | what time is it? The time that the test says. |
+//! | [`interference`] | what can go wrong between a call and its return? |
+
+pub mod conformance;
+pub mod interference;
+pub mod manual_clock;
+pub mod memory_store;
+
+pub use conformance::Rig;
+pub use interference::{Interference, Moment, Odds, SeededInterference, When};
+pub use manual_clock::ManualClock;
+pub use memory_store::{MemoryOptions, MemoryStore, MemoryTx, MemoryWork};

@@ -1,0 +1,103 @@
+//! The event log: emit, look up, prune.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::store::{EventQuery, Pruned};
+use postrider_core::{Event, EventId, Kind, NewEvent, Position, Result, Start, limits};
+
+use super::state::{State, Time};
+
+impl State {
+    pub(super) fn emit(&mut self, events: &[NewEvent], time: Time) -> Result<Vec<EventId>> {
+        // All are checked before any is written: that is what makes it all or none.
+        for event in events {
+            event.check()?;
+        }
+        Ok(events.iter().map(|event| self.emit_one(event, time)).collect())
+    }
+
+    fn emit_one(&mut self, new: &NewEvent, time: Time) -> EventId {
+        if let Some(first) = new.idempotency().and_then(|key| self.idempotency.get(key)) {
+            return *first;
+        }
+        let id = EventId(self.newest.0 + 1);
+        self.newest = id;
+        if let Some(key) = new.idempotency() {
+            self.idempotency.insert(key.to_owned(), id);
+        }
+        let event = Event {
+            id,
+            topic: new.topic().clone(),
+            kind: Kind::new(new.kind_or_topic()),
+            key: new.ordering_key().cloned(),
+            payload: new.payload_bytes().clone(),
+            headers: new.headers().clone(),
+            created_at: time.now,
+            due_at: new.due_from(time.now),
+        };
+        self.events.insert(id, Arc::new(event));
+        id
+    }
+
+    pub(super) fn event_list(&self, query: &EventQuery) -> Vec<Event> {
+        self.events
+            .values()
+            .rev()
+            .filter(|event| query.before.is_none_or(|before| event.id < before))
+            .filter(|event| query.filter.matches(event.topic.as_str(), event.kind.as_str()))
+            .filter(|event| query.key.is_none() || event.key == query.key)
+            .take(query.limit.min(limits::PAGE_ROWS_MAX))
+            .map(|event| Event::clone(event))
+            .collect()
+    }
+
+    /// The position from which the next event read is the one that `start` names.
+    pub(super) fn position_before(&self, start: Start) -> Position {
+        let end = self.newest.0;
+        let last_id = match start {
+            Start::Oldest => 0,
+            Start::Now => end,
+            Start::Time(at) => {
+                self.events.values().find(|event| event.created_at >= at).map_or(end, |event| event.id.0 - 1)
+            }
+            // Beyond the end of the log, events that have no id yet would be skipped unseen.
+            Start::Id(id) => id.0.saturating_sub(1).clamp(0, end),
+        };
+        Position { last_id: EventId(last_id) }
+    }
+
+    pub(super) fn prune(&mut self, retention: Duration, time: Time) -> Pruned {
+        let horizon = time.now.before(retention);
+        let referred: BTreeSet<EventId> =
+            self.subscriptions.values().flat_map(|progress| progress.rows.keys().copied()).collect();
+        let past = |id| self.subscriptions.values().all(|progress| progress.least().covers(id));
+        let (gone, pinned): (Vec<_>, Vec<_>) = self
+            .events
+            .values()
+            .filter(|event| event.created_at < horizon)
+            .map(|event| event.id)
+            .partition(|id| past(*id) && !referred.contains(id));
+        let pinned_by = pinned.first().and_then(|id| self.keeper_of(*id));
+        let bite = &gone[..gone.len().min(limits::PRUNE_ROWS_MAX)];
+        for id in bite {
+            self.events.remove(id);
+            self.idempotency.retain(|_, first| first != id);
+            for progress in self.subscriptions.values_mut() {
+                progress.attempts.remove(id);
+            }
+        }
+        Pruned { removed: bite.len() as u64, more: gone.len() > bite.len(), pinned_by }
+    }
+
+    /// The subscription that an event is kept for: the one that is least far, else one with a row.
+    fn keeper_of(&self, id: EventId) -> Option<String> {
+        let behind = self.subscriptions.values().filter(|progress| !progress.least().covers(id));
+        let referring = self.subscriptions.values().filter(|progress| progress.rows.contains_key(&id));
+        behind
+            .min_by_key(|progress| progress.least())
+            .or_else(|| referring.min_by_key(|progress| progress.subscription.id))
+            .map(|progress| progress.subscription.name.clone())
+    }
+}

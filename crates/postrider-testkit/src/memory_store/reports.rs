@@ -1,0 +1,122 @@
+//! What people see.
+
+use postrider_core::store::{DeliveryReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport};
+use postrider_core::{DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, Subscription};
+
+use super::state::{Progress, State, StoredRow, Time};
+
+/// Parked lanes that a report names.
+const PARKED_SHOWN: usize = 10;
+
+impl State {
+    pub(super) fn deliveries(&self, id: EventId) -> Result<Vec<DeliveryReport>> {
+        let event = self
+            .events
+            .get(&id)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no event {id}")))?;
+        let wants = |progress: &&Progress| {
+            progress.subscription.filter.matches(event.topic.as_str(), event.kind.as_str())
+        };
+        Ok(self.subscriptions.values().filter(wants).map(|progress| self.delivery(progress, event)).collect())
+    }
+
+    fn delivery(&self, progress: &Progress, event: &Event) -> DeliveryReport {
+        let history = progress.history(event.id);
+        let mut report = DeliveryReport {
+            subscription: progress.subscription.name.clone(),
+            state: DeliveryState::Done,
+            attempts: history.last().map_or(0, |last| last.attempt),
+            due_at: None,
+            behind: None,
+            ahead: None,
+            paused: progress.subscription.paused_at.is_some(),
+            history,
+        };
+        let position = progress.position(self.shard_of(event));
+        if !position.covers(event.id) {
+            let between = self.events.keys().filter(|id| !position.covers(**id) && **id < event.id);
+            report.state = DeliveryState::Pending;
+            report.due_at = event.due_at;
+            report.ahead = Some(between.count() as u64);
+        } else if let Some(row) = progress.rows.get(&event.id).filter(|row| !row.discarded) {
+            report.state = row.state;
+            report.attempts = row.attempts;
+            report.due_at = row.due;
+            report.behind = row.lane.as_ref().filter(|_| !row.is_head()).and_then(|lane| progress.head(lane));
+        }
+        report
+    }
+
+    pub(super) fn report(&self, progress: &Progress, time: Time) -> SubscriptionReport {
+        let least = progress.least();
+        let mut unread = self.events.values().filter(|event| !least.covers(event.id)).peekable();
+        let lag = unread.peek().map(|oldest| time.now.since(oldest.created_at));
+        let count = |state| {
+            let is = |row: &&StoredRow| row.state == state && !row.discarded;
+            progress.rows.values().filter(is).count() as u64
+        };
+        let parked = progress.parked_reports();
+        SubscriptionReport {
+            subscription: Subscription::clone(&progress.subscription),
+            shards: self.shard_reports(progress),
+            lag_events: unread.count() as u64,
+            lag,
+            pending: count(DeliveryState::Pending),
+            leased: count(DeliveryState::Leased),
+            dead: count(DeliveryState::Dead),
+            parked_count: parked.len() as u64,
+            parked: parked.into_iter().take(PARKED_SHOWN).collect(),
+        }
+    }
+
+    fn shard_reports(&self, progress: &Progress) -> Vec<ShardReport> {
+        let named = |owner| self.members.get(&owner).map(|member| member.name.clone());
+        progress
+            .shards
+            .iter()
+            .enumerate()
+            .map(|(index, shard)| ShardReport {
+                shard: Shard(index as u16),
+                position: shard.position,
+                epoch: shard.epoch,
+                member: shard.owner.and_then(named),
+            })
+            .collect()
+    }
+
+    pub(super) fn stats(&self, store_id: &str, time: Time) -> StoreReport {
+        StoreReport {
+            store_id: store_id.to_owned(),
+            location: "memory".to_owned(),
+            schema_version: 1,
+            events: self.events.len() as u64,
+            newest_id: (self.newest > EventId(0)).then_some(self.newest),
+            oldest_at: self.events.values().next().map(|event| event.created_at),
+            bytes: self.events.values().map(|event| event.payload.len() as u64).sum(),
+            members: self
+                .members
+                .iter()
+                .filter(|(id, _)| self.lives(**id, time))
+                .map(|(_, member)| member.name.clone())
+                .collect(),
+            subscriptions: self.subscriptions.values().map(|progress| self.report(progress, time)).collect(),
+        }
+    }
+}
+
+impl Progress {
+    /// By the age of their head, oldest first; ids grow with age.
+    fn parked_reports(&self) -> Vec<ParkedReport> {
+        let mut reports: Vec<_> = self
+            .parked()
+            .into_iter()
+            .filter_map(|lane| {
+                let head = self.head(&lane)?;
+                let waiting = self.lane(&lane).len() as u64;
+                Some(ParkedReport { key: lane.key, head, waiting, due_at: self.rows[&head].due })
+            })
+            .collect();
+        reports.sort_by_key(|report| report.head);
+        reports
+    }
+}
