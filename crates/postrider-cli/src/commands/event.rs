@@ -402,7 +402,7 @@ pub(super) mod tests {
         evil.key = Some(Key::new("\x1b]0;pwned\x07"));
         let events = [odd, evil];
         let expected = "\
-  ID  TOPIC  TYPE           KEY                  EMITTED  PAYLOAD
+\x20 ID  TOPIC  TYPE           KEY                  EMITTED  PAYLOAD
 1234  order  order.created  -                    3 s ago  (1 byte, not text)
    5  order  order.created  \\u{1b}]0;pwned\\u{7}  3 s ago  {\"total\": 99}
 ";
