@@ -175,8 +175,9 @@ impl Failure {
         Self { class, message: bounded(message.into()), retry_after: None }
     }
 
-    /// By the conventions of HTTP: server errors and time-outs are worth another attempt, 503 says that
-    /// the receiver as a whole is down, and any other client error refuses this request for good.
+    /// By the conventions of HTTP: server errors and time-outs are worth another attempt, and so is what a
+    /// corrected configuration would change (401, 403, 404); 503 says that the receiver as a whole is down;
+    /// any other client error refuses this request for good.
     ///
     /// ```
     /// use postrider_core::{Failure, FailureClass};
@@ -186,7 +187,7 @@ impl Failure {
     pub fn from_http_status(status: u16, message: impl Into<String>) -> Self {
         let class = match status {
             503 => FailureClass::Unavailable,
-            408 | 425 | 429 | 500..=599 => FailureClass::Retryable,
+            401 | 403 | 404 | 408 | 425 | 429 | 500..=599 => FailureClass::Retryable,
             _ => FailureClass::Permanent,
         };
         Self::new(class, format!("HTTP status {status}: {}", message.into()))
@@ -282,10 +283,10 @@ mod tests {
     #[test]
     fn http_conventions() {
         let class = |status| Failure::from_http_status(status, "").class();
-        for status in [408, 425, 429, 500, 502, 504, 599] {
+        for status in [401, 403, 404, 408, 425, 429, 500, 502, 504, 599] {
             assert_eq!(class(status), FailureClass::Retryable, "{status}");
         }
-        for status in [301, 400, 401, 404, 410, 422] {
+        for status in [301, 400, 405, 410, 413, 422] {
             assert_eq!(class(status), FailureClass::Permanent, "{status}");
         }
         assert_eq!(class(503), FailureClass::Unavailable);

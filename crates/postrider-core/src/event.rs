@@ -100,17 +100,36 @@ impl Headers {
     /// kept as their JSON text, and what is no object at all becomes the single header `malformed`,
     /// since a bad header must never lose an event.
     pub fn from_json(text: &str) -> Self {
-        match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text) {
-            Ok(map) => Self(
-                map.into_iter()
-                    .map(|(name, value)| match value {
-                        serde_json::Value::String(value) => (SmolStr::new(name), value),
-                        other => (SmolStr::new(name), other.to_string()),
-                    })
-                    .collect(),
-            ),
-            Err(_) => Self(vec![(SmolStr::new_static("malformed"), text.to_owned())]),
+        serde_json::from_str(text)
+            .unwrap_or_else(|_| Self(vec![(SmolStr::new_static("malformed"), text.to_owned())]))
+    }
+}
+
+/// Pairs in the order in which they stand, which a map of serde_json would not keep.
+impl<'de> Deserialize<'de> for Headers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+
+        impl<'de> serde::de::Visitor<'de> for Pairs {
+            type Value = Headers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of headers")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
+                let mut headers = Headers::default();
+                while let Some((name, value)) = map.next_entry::<SmolStr, serde_json::Value>()? {
+                    match value {
+                        serde_json::Value::String(value) => headers.set(name, value),
+                        other => headers.set(name, other.to_string()),
+                    }
+                }
+                Ok(headers)
+            }
         }
+
+        deserializer.deserialize_map(Pairs)
     }
 }
 
@@ -429,9 +448,8 @@ mod tests {
         headers.set("a", "1 \"quoted\" ü");
         headers.set("b", "3");
         let stored = headers.to_json().unwrap();
-        let read = Headers::from_json(&stored);
-        assert_eq!(read.get("a"), headers.get("a"));
-        assert_eq!(read.get("b"), Some("3"));
+        assert_eq!(Headers::from_json(&stored), headers, "in their order");
+        assert_eq!(headers.get("b"), Some("3"));
         assert_eq!(Headers::from_json("{\"n\": 1}").get("n"), Some("1"));
         assert_eq!(Headers::from_json("no json").get("malformed"), Some("no json"));
         assert_eq!(Headers::default().to_json(), None);

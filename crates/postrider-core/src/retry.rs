@@ -178,6 +178,7 @@ impl FromStr for RetryPolicy {
     }
 }
 
+/// The delays, as [`FromStr`] reads them; how many attempts there are is a setting of its own.
 impl fmt::Display for RetryPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.backoff.fmt(f)

@@ -45,6 +45,8 @@ pub struct Hold {
     pub member: MemberId,
     /// What is held.
     pub shards: Arc<[HeldShard]>,
+    /// How many shards the subscription has in all.
+    pub shard_count: u16,
 }
 
 /// One shard of a [`Hold`].

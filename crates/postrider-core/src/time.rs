@@ -119,15 +119,20 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
         || Error::invalid(format!("`{text}` is not a duration: write it as 500ms, 10s, 5m, 2h or 7d"));
     // Days are not part of jiff's absolute durations, since a civil day has no fixed length; here one
     // always means 24 hours.
-    let days = text.trim().strip_suffix('d').and_then(|days| days.parse::<u32>().ok());
-    if let Some(days) = days {
-        return Ok(Duration::from_secs(u64::from(days) * 24 * 3600));
+    let (days, rest) = match text.split_once('d') {
+        Some((days, rest)) => (days.trim().parse::<u32>().map_err(|_| invalid())?, rest.trim()),
+        None => (0, text),
+    };
+    let days = Duration::from_secs(u64::from(days) * 24 * 3600);
+    if rest.is_empty() && !days.is_zero() {
+        return Ok(days);
     }
-    let parsed: jiff::SignedDuration = text.parse().map_err(|error| invalid().with_source(error))?;
+    let parsed: jiff::SignedDuration = rest.parse().map_err(|error| invalid().with_source(error))?;
     if parsed.is_negative() {
         return Err(Error::invalid(format!("`{text}` is negative: a duration counts forward")));
     }
-    parsed.try_into().map_err(|_| invalid())
+    let rest: Duration = parsed.try_into().map_err(|_| invalid())?;
+    rest.checked_add(days).ok_or_else(invalid)
 }
 
 /// Writes a duration so that [`parse_duration`] reads it back.
@@ -144,11 +149,13 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_people_write_them() {
-        for (text, seconds) in [("10m", 600), ("2h", 7200), ("7d", 604_800), ("1h 30m", 5400), ("90s", 90)] {
+        for (text, seconds) in
+            [("10m", 600), ("2h", 7200), ("7d", 604_800), ("1d 12h", 129_600), ("1h 30m", 5400), ("90s", 90)]
+        {
             assert_eq!(parse_duration(text).unwrap(), Duration::from_secs(seconds), "{text}");
         }
         assert_eq!(parse_duration("500ms").unwrap(), Duration::from_millis(500));
-        for bad in ["", "10", "-5m", "5 parsecs", "99999999999999999999s"] {
+        for bad in ["", "10", "-5m", "-1d", "0d", "5 parsecs", "99999999999999999999s"] {
             assert!(parse_duration(bad).is_err(), "{bad:?}");
         }
     }

@@ -1,0 +1,595 @@
+//! Which event may be handed out, and how far the mark may move: mode `log` as a pure machine.
+//!
+//! The worker feeds it what it reads ([`Lanes::offer`], [`Lanes::load`]) and what became of it
+//! ([`Lanes::finish`]), and asks it for the next hand-out ([`Lanes::hand_out`]) and the next settle
+//! ([`Lanes::compose`]). It does no I/O, has no clock and no randomness of its own.
+//!
+//! ```text
+//!  read ─► span ──────────────────────────────► compose ─► settle (mark, rows)
+//!          │ entries above the mark, in order      ▲
+//!          ▼                                       │
+//!          lanes, one per key ─► ready ─► hand-out ┴ finish (outcomes)
+//!          ▲
+//!  rows that are due
+//! ```
+//!
+//! # Why no event is lost, and none of a key is overtaken
+//!
+//! *No loss.* `compose` moves the mark over an entry only if it is done or if the same settle writes its
+//! row. What lies above the mark is read again after a crash.
+//!
+//! *Order.* Events of a key enter its lane in the order of the log. A lane hands out nothing while one
+//! hand-out of its own runs; an event that fails parks its track at once, in memory, before anything else
+//! of the lane can be handed out. While a track is parked, only rows that the store gives back are handed
+//! out, and they come in lane order; what arrives from the log waits in the tail and becomes a waiting
+//! row when the mark passes it. The track is free again when the store says that no row of it is left
+//! *and* no failed entry of it is still above the mark. Settles and reads of rows never overlap, so the
+//! store's answer and this memory describe the same moment.
+//!
+//! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries, due rows at most
+//! [`limits::DUE_LOADED_MAX`], parked lanes stop the reading at [`limits::PARKED_KEYS_MAX`].
+
+mod compose;
+mod finish;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use postrider_core::settle::{
+    AttemptRecord, Chunk, DueRow, DueRows, Lane, Room, Row, RowDue, Run, Settle, Settled, Taken,
+};
+use postrider_core::{
+    DeliveryState, Event, EventId, Key, OnDead, Order, Position, RetryPolicy, Shard, limits,
+};
+use slab::Slab;
+
+pub(crate) use compose::Wanted;
+pub(crate) use finish::Attempted;
+
+/// What a subscription says about order and failure.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) order: Order,
+    pub(crate) on_dead: OnDead,
+    pub(crate) retry: RetryPolicy,
+    /// A bug planted on purpose: see `sabotage`.
+    #[cfg(feature = "sabotage")]
+    pub(crate) forget_to_park: bool,
+}
+
+/// Instants in here are durations since the worker began.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    rules: Rules,
+    shards: Shards,
+    /// Entries above the mark, in the order of the log; the first has the ordinal `base`.
+    span: VecDeque<Entry>,
+    base: u64,
+    /// How many of them have an outcome.
+    finished: usize,
+    /// Payload bytes in memory.
+    bytes: usize,
+    /// Where to read on.
+    read_to: Position,
+    by_key: HashMap<Key, usize, RandomState>,
+    slots: Slab<LaneState>,
+    /// Rows of the store that are in memory.
+    loaded: HashMap<EventId, Loaded, RandomState>,
+    ready: VecDeque<Ready>,
+    running: Slab<Running>,
+    parked: usize,
+    /// Row changes for the next settle.
+    changes: Settle,
+    /// Failed attempts for the next settle, with the instant at which each ended.
+    records: Vec<(Duration, AttemptRecord)>,
+    /// Whether an outcome has come in since the last settle.
+    touched: bool,
+}
+
+/// One event between being read and being passed by the mark.
+#[derive(Debug)]
+struct Entry {
+    /// Given up once it is done, to free the payload. None from the start where only a position is kept.
+    event: Option<Arc<Event>>,
+    /// The position right behind it.
+    position: Position,
+    state: EntryState,
+}
+
+#[derive(Debug)]
+enum EntryState {
+    /// In its lane's tail, or ready on its own.
+    Queued,
+    /// Handed out with this ticket.
+    Running(usize),
+    Done,
+    /// Its row is complete and will be written when the mark passes it.
+    Failed(Box<FailedEntry>),
+    /// Becomes a row of its key's late lane.
+    Delayed,
+}
+
+#[derive(Debug)]
+struct FailedEntry {
+    row: Row,
+    record: AttemptRecord,
+    at: Duration,
+}
+
+/// A row of the store that is in memory.
+#[derive(Debug)]
+struct Loaded {
+    event: Arc<Event>,
+    attempts: u32,
+    turn: i64,
+    parks: bool,
+    lane: Option<Lane>,
+}
+
+#[derive(Debug)]
+struct LaneState {
+    key: Key,
+    /// Whether a hand-out of this lane is under way, of whichever track.
+    running: bool,
+    /// Whether it stands in `ready`, so that it does so only once.
+    queued: bool,
+    /// The key's events, and its delayed ones. They share one hand-out at a time but not their order.
+    tracks: [Track; 2],
+}
+
+#[derive(Debug, Default)]
+struct Track {
+    /// Whether rows of it are in the store, or a failed entry of it is on its way there.
+    parked: bool,
+    /// The entry that failed and is still above the mark.
+    failed: Option<u64>,
+    /// Rows that may be handed out now, in order.
+    run: VecDeque<EventId>,
+    /// Entries from the log, in order.
+    tail: VecDeque<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Ready {
+    Lane(usize),
+    Entry(u64),
+    Row(EventId),
+}
+
+/// A hand-out that is under way.
+#[derive(Debug)]
+struct Running {
+    parts: Vec<Part>,
+    since: Duration,
+}
+
+/// The events of one lane in a hand-out.
+#[derive(Debug)]
+struct Part {
+    lane: Option<usize>,
+    late: bool,
+    items: Vec<Item>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Item {
+    Entry(u64),
+    Row(EventId),
+}
+
+/// What is handed to a handler or sink: the ticket under which to report, and events with the number of
+/// the attempt.
+#[derive(Debug)]
+pub(crate) struct HandOut {
+    pub(crate) ticket: usize,
+    pub(crate) events: Vec<(Arc<Event>, u32)>,
+}
+
+/// How much one hand-out may hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Events in all.
+    pub(crate) events: usize,
+    /// Different lanes, or events without one.
+    pub(crate) parts: usize,
+    /// Events of one lane.
+    pub(crate) per_lane: usize,
+}
+
+/// Where the held shards stood. Usually all at one place, and then no event's shard need be computed.
+#[derive(Debug)]
+struct Shards {
+    count: u16,
+    /// By shard; none where it is not ours. Empty if all are ours and at one place.
+    starts: Vec<Option<Position>>,
+}
+
+const MAIN: usize = 0;
+const LATE: usize = 1;
+
+impl Lanes {
+    pub(crate) fn new(rules: Rules, taken: &Taken) -> Self {
+        let (shards, read_to) = Shards::new(taken);
+        let mut lanes = Self {
+            rules,
+            shards,
+            span: VecDeque::new(),
+            base: 0,
+            finished: 0,
+            bytes: 0,
+            read_to,
+            by_key: HashMap::default(),
+            slots: Slab::new(),
+            loaded: HashMap::default(),
+            ready: VecDeque::new(),
+            running: Slab::new(),
+            parked: 0,
+            changes: Settle::default(),
+            records: Vec::new(),
+            touched: false,
+        };
+        for lane in &taken.parked {
+            let index = lanes.lane_of(&lane.key);
+            lanes.park(index, usize::from(lane.late));
+        }
+        lanes
+    }
+
+    /// Where to read on in the log.
+    pub(crate) fn read_to(&self) -> Position {
+        self.read_to
+    }
+
+    /// How much more of the log may be read; none while memory is full or too many keys are parked.
+    pub(crate) fn room(&self) -> Option<Room> {
+        let events = limits::SPAN_EVENTS_MAX.saturating_sub(self.span.len()).min(limits::CHUNK_EVENTS_MAX);
+        let bytes = limits::SPAN_BYTES_MAX.saturating_sub(self.bytes).min(limits::CHUNK_BYTES_MAX);
+        let enough = events == limits::CHUNK_EVENTS_MAX && bytes == limits::CHUNK_BYTES_MAX;
+        (enough && self.parked < limits::PARKED_KEYS_MAX).then_some(Room { events, bytes })
+    }
+
+    /// How many more due rows may be read.
+    pub(crate) fn room_for_due(&self) -> Option<Room> {
+        let events = limits::DUE_LOADED_MAX.saturating_sub(self.loaded.len());
+        let bytes = limits::SPAN_BYTES_MAX.saturating_sub(self.bytes).min(limits::CHUNK_BYTES_MAX);
+        (events >= limits::RUN_EVENTS_MAX && bytes == limits::CHUNK_BYTES_MAX)
+            .then_some(Room { events, bytes })
+    }
+
+    /// The rows that are in memory, which a read of due rows must pass over.
+    pub(crate) fn loaded(&self) -> HashSet<EventId> {
+        self.loaded.keys().copied().collect()
+    }
+
+    pub(crate) fn parked(&self) -> usize {
+        self.parked
+    }
+
+    /// Takes in a stretch of the log that begins at [`Lanes::read_to`].
+    pub(crate) fn offer(&mut self, chunk: &Chunk) {
+        let before = self.span.len();
+        for event in &chunk.events {
+            if self.shards.wants(event) {
+                self.enter(Arc::clone(event), chunk.position_of(event));
+            }
+        }
+        if chunk.end <= self.read_to {
+            return;
+        }
+        self.read_to = chunk.end;
+        // What the filter passed over is covered with the last event before it.
+        let entered = self.span.len() > before;
+        match self.span.back_mut() {
+            Some(last) if entered => last.position = chunk.end,
+            _ => {
+                self.finished += 1;
+                self.span.push_back(Entry { event: None, position: chunk.end, state: EntryState::Done });
+            }
+        }
+    }
+
+    fn enter(&mut self, event: Arc<Event>, position: Position) {
+        let ordinal = self.base + self.span.len() as u64;
+        self.bytes += event.payload.len();
+        let state = if event.due_at.is_some() {
+            EntryState::Delayed
+        } else {
+            match self.key_of(&event).cloned() {
+                Some(key) => {
+                    let lane = self.lane_of(&key);
+                    self.slots[lane].tracks[MAIN].tail.push_back(ordinal);
+                    self.refresh(lane);
+                }
+                None => self.ready.push_back(Ready::Entry(ordinal)),
+            }
+            EntryState::Queued
+        };
+        self.span.push_back(Entry { event: Some(event), position, state });
+    }
+
+    /// Takes in rows that are due.
+    pub(crate) fn load(&mut self, due: DueRows) {
+        for run in due.runs {
+            if run.rows.first().is_some_and(|row| self.loaded.contains_key(&row.event.id)) {
+                continue;
+            }
+            match run.lane.clone() {
+                Some(lane) => self.load_run(run, &lane),
+                None => {
+                    for row in run.rows {
+                        self.ready.push_back(Ready::Row(row.event.id));
+                        self.remember(row, false, None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn load_run(&mut self, run: Run, lane: &Lane) {
+        let index = self.lane_of(&lane.key);
+        let late = usize::from(lane.late);
+        if run.parks {
+            self.park(index, late);
+        }
+        for row in run.rows {
+            if row.discarded {
+                // Given up by an operator: it leaves, and the store brings the next of its lane.
+                self.changes.done.push(row.event.id);
+                self.changes.freed.push(lane.clone());
+                break;
+            }
+            let id = row.event.id;
+            if !run.parks && self.slots[index].tracks[late].parked {
+                // It wants to enter a lane that waits for an earlier event: it waits behind it.
+                self.changes.rows.push(Row {
+                    event_id: id,
+                    shard: self.shards.of(&row.event),
+                    lane: Some(lane.clone()),
+                    turn: row.turn,
+                    parks: true,
+                    state: DeliveryState::Pending,
+                    attempts: row.attempts,
+                    due: RowDue::Waiting,
+                });
+                continue;
+            }
+            self.remember(row, run.parks, Some(lane.clone()));
+            self.slots[index].tracks[late].run.push_back(id);
+        }
+        self.refresh(index);
+    }
+
+    fn remember(&mut self, row: DueRow, parks: bool, lane: Option<Lane>) {
+        self.bytes += row.event.payload.len();
+        let DueRow { event, attempts, turn, .. } = row;
+        self.loaded.insert(event.id, Loaded { event, attempts, turn, parks, lane });
+    }
+
+    fn forget(&mut self, id: EventId) -> Option<Loaded> {
+        let row = self.loaded.remove(&id)?;
+        self.bytes -= row.event.payload.len();
+        Some(row)
+    }
+
+    /// The next hand-out, if anything is ready.
+    pub(crate) fn hand_out(&mut self, shape: Shape, now: Duration) -> Option<HandOut> {
+        let mut parts = Vec::with_capacity(1);
+        let mut left = shape.events;
+        while parts.len() < shape.parts && left > 0 {
+            let Some(ready) = self.ready.pop_front() else { break };
+            if let Some(part) = self.take(ready, shape.per_lane.min(left)) {
+                left -= part.items.len();
+                parts.push(part);
+            }
+        }
+        self.start(parts, now)
+    }
+
+    /// The next hand-out in the strict order of the log, rows first: for transactional handlers, whose
+    /// own event must be the next that the mark passes.
+    pub(crate) fn hand_out_in_order(&mut self, now: Duration) -> Option<HandOut> {
+        let row = self.ready.iter().position(|ready| match ready {
+            Ready::Row(_) => true,
+            Ready::Lane(lane) => self.slots[*lane].tracks.iter().any(|track| !track.run.is_empty()),
+            Ready::Entry(_) => false,
+        });
+        let first_queued = || {
+            let ordinal = self.span.iter().position(|entry| self.is_ready(entry))? as u64 + self.base;
+            let key =
+                self.span[(ordinal - self.base) as usize].event.as_ref().and_then(|event| self.key_of(event));
+            let lane = key.and_then(|key| self.by_key.get(key).copied());
+            self.ready.iter().position(|ready| match (ready, lane) {
+                (Ready::Lane(ready), Some(lane)) => *ready == lane,
+                (Ready::Entry(ready), _) => *ready == ordinal,
+                _ => false,
+            })
+        };
+        let index = row.or_else(first_queued)?;
+        let ready = self.ready.remove(index)?;
+        let part = self.take(ready, 1)?;
+        self.start(vec![part], now)
+    }
+
+    fn is_ready(&self, entry: &Entry) -> bool {
+        matches!(entry.state, EntryState::Queued)
+            && entry.event.as_ref().is_some_and(|event| match self.key_of(event) {
+                Some(key) => self.by_key.get(key).is_none_or(|lane| !self.slots[*lane].tracks[MAIN].parked),
+                None => true,
+            })
+    }
+
+    fn take(&mut self, ready: Ready, most: usize) -> Option<Part> {
+        match ready {
+            Ready::Entry(ordinal) => {
+                Some(Part { lane: None, late: false, items: vec![Item::Entry(ordinal)] })
+            }
+            Ready::Row(id) => Some(Part { lane: None, late: false, items: vec![Item::Row(id)] }),
+            Ready::Lane(index) => {
+                let lane = &mut self.slots[index];
+                lane.queued = false;
+                // Rows of the late track first: they are rare, and a busy key must not starve them.
+                let late = if lane.tracks[LATE].run.is_empty() { MAIN } else { LATE };
+                let track = &mut lane.tracks[late];
+                let items: Vec<Item> = if track.run.is_empty() {
+                    if track.parked {
+                        return None;
+                    }
+                    let n = most.min(track.tail.len());
+                    track.tail.drain(..n).map(Item::Entry).collect()
+                } else {
+                    let n = most.min(track.run.len());
+                    track.run.drain(..n).map(Item::Row).collect()
+                };
+                if items.is_empty() {
+                    return None;
+                }
+                lane.running = true;
+                Some(Part { lane: Some(index), late: late == LATE, items })
+            }
+        }
+    }
+
+    fn start(&mut self, parts: Vec<Part>, now: Duration) -> Option<HandOut> {
+        if parts.is_empty() {
+            return None;
+        }
+        let ticket = self.running.vacant_key();
+        let mut events = Vec::with_capacity(parts.iter().map(|part| part.items.len()).sum());
+        for item in parts.iter().flat_map(|part| &part.items) {
+            match item {
+                Item::Entry(ordinal) => {
+                    let entry = &mut self.span[(ordinal - self.base) as usize];
+                    entry.state = EntryState::Running(ticket);
+                    events.push((Arc::clone(entry.event.as_ref().expect("a queued entry has its event")), 1));
+                }
+                Item::Row(id) => {
+                    let row = &self.loaded[id];
+                    events.push((Arc::clone(&row.event), row.attempts + 1));
+                }
+            }
+        }
+        self.running.insert(Running { parts, since: now });
+        Some(HandOut { ticket, events })
+    }
+
+    /// The events of a hand-out, in its order.
+    pub(crate) fn ids(&self, ticket: usize) -> Vec<EventId> {
+        let items = self.running[ticket].parts.iter().flat_map(|part| &part.items);
+        items
+            .map(|item| match item {
+                Item::Entry(ordinal) => self.span[(ordinal - self.base) as usize]
+                    .event
+                    .as_ref()
+                    .map_or(EventId(0), |event| event.id),
+                Item::Row(id) => *id,
+            })
+            .collect()
+    }
+
+    /// Takes in the store's answer to a settle.
+    pub(crate) fn settled(&mut self, settled: &Settled) {
+        for lane in &settled.unparked {
+            let Some(&index) = self.by_key.get(&lane.key) else { continue };
+            let track = &mut self.slots[index].tracks[usize::from(lane.late)];
+            if track.parked && track.failed.is_none() {
+                track.parked = false;
+                self.parked -= 1;
+            }
+            self.refresh(index);
+        }
+    }
+
+    /// Whether something could be handed out right now.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether nothing is in memory that is not settled.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.span.is_empty() && self.loaded.is_empty() && self.running.is_empty() && self.changes.is_empty()
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// The key by which an event is ordered, if it is.
+    fn key_of<'e>(&self, event: &'e Event) -> Option<&'e Key> {
+        match self.rules.order {
+            Order::Key => event.key.as_ref(),
+            Order::None => None,
+        }
+    }
+
+    fn lane_of(&mut self, key: &Key) -> usize {
+        if let Some(&index) = self.by_key.get(key) {
+            return index;
+        }
+        let state = LaneState { key: key.clone(), running: false, queued: false, tracks: Default::default() };
+        let index = self.slots.insert(state);
+        self.by_key.insert(key.clone(), index);
+        index
+    }
+
+    /// Lines a lane up if it has something to hand out, and forgets it if it has nothing left at all.
+    fn refresh(&mut self, index: usize) {
+        let lane = &mut self.slots[index];
+        if lane.running || lane.queued {
+            return;
+        }
+        let can = lane
+            .tracks
+            .iter()
+            .any(|track| !track.run.is_empty() || (!track.parked && !track.tail.is_empty()));
+        if can {
+            lane.queued = true;
+            self.ready.push_back(Ready::Lane(index));
+        } else if lane.tracks.iter().all(|track| !track.parked && track.tail.is_empty()) {
+            let lane = self.slots.remove(index);
+            self.by_key.remove(&lane.key);
+        }
+    }
+
+    fn park(&mut self, index: usize, late: usize) {
+        let track = &mut self.slots[index].tracks[late];
+        if !track.parked {
+            track.parked = true;
+            self.parked += 1;
+        }
+    }
+
+    fn entry(&mut self, ordinal: u64) -> &mut Entry {
+        &mut self.span[(ordinal - self.base) as usize]
+    }
+}
+
+impl Shards {
+    /// The shards of a hold, and where its reading begins: at the least advanced of them.
+    fn new(taken: &Taken) -> (Self, Position) {
+        let held = &taken.hold.shards;
+        let count = taken.hold.shard_count;
+        let first = held.iter().map(|held| held.position).min().unwrap_or(Position::START);
+        let uniform = held.len() == usize::from(count) && held.iter().all(|held| held.position == first);
+        let mut starts = vec![None; if uniform { 0 } else { usize::from(count) }];
+        if !uniform {
+            for shard in held.iter() {
+                starts[usize::from(shard.shard.0)] = Some(shard.position);
+            }
+        }
+        (Self { count, starts }, first)
+    }
+
+    fn of(&self, event: &Event) -> Shard {
+        Shard::of(event.key.as_ref(), event.id, self.count)
+    }
+
+    /// Whether an event is ours and not yet covered.
+    fn wants(&self, event: &Event) -> bool {
+        self.starts.is_empty()
+            || self.starts[usize::from(self.of(event).0)].is_some_and(|start| !start.covers(event.id))
+    }
+}

@@ -1,0 +1,301 @@
+//! The rules of the lanes, one at a time. Their interplay is the simulation's business.
+
+use super::*;
+use postrider_core::settle::{HeldShard, Hold};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{Epoch, Failure, Filter, Kind, Mode, Outcome, Subscription, Timestamp, Topic, Tuning};
+
+const NOW: Duration = Duration::from_secs(10);
+const SLOW: Duration = Duration::from_secs(1);
+const ONE: Shape = Shape { events: 1, parts: 1, per_lane: 1 };
+const RUN: Shape = Shape { events: 100, parts: 1, per_lane: 100 };
+
+fn taken(parked: &[&str]) -> Taken {
+    let subscription = Subscription {
+        id: SubscriptionId(1),
+        name: "s".into(),
+        filter: Filter::default(),
+        mode: Mode::Log,
+        order: Order::Key,
+        on_dead: OnDead::Skip,
+        tuning: Tuning::default(),
+        created_at: Timestamp::from_micros(0),
+        paused_at: None,
+    };
+    let shards =
+        (0..4).map(|n| HeldShard { shard: Shard(n), epoch: Epoch(1), position: Position::START }).collect();
+    let member = postrider_core::settle::MemberId(1);
+    let hold = Hold { subscription: Arc::new(subscription), member, shards, shard_count: 4 };
+    Taken { hold, parked: parked.iter().map(|key| Lane { key: Key::new(key), late: false }).collect() }
+}
+
+fn lanes_with(on_dead: OnDead, attempts: u32, parked: &[&str]) -> Lanes {
+    let retry = RetryPolicy::fixed(SLOW * 5).attempts_max(attempts);
+    let rules = Rules {
+        order: Order::Key,
+        on_dead,
+        retry,
+        #[cfg(feature = "sabotage")]
+        forget_to_park: false,
+    };
+    Lanes::new(rules, &taken(parked))
+}
+
+fn lanes() -> Lanes {
+    lanes_with(OnDead::Skip, 3, &[])
+}
+
+fn event(id: i64, key: &str) -> Arc<Event> {
+    Arc::new(Event {
+        id: EventId(id),
+        topic: Topic::new("t"),
+        kind: Kind::new("t"),
+        key: (!key.is_empty()).then(|| Key::new(key)),
+        payload: vec![0; 10].into(),
+        headers: postrider_core::Headers::default(),
+        created_at: Timestamp::from_micros(id),
+        due_at: None,
+    })
+}
+
+/// Reads events with ids from 1 on, with these keys.
+fn offer(lanes: &mut Lanes, keys: &[&str]) {
+    let first = lanes.read_to().last_id.0 + 1;
+    let events: Vec<_> = (first..).zip(keys).map(|(id, key)| event(id, key)).collect();
+    let end = Position::START.at(EventId(first + keys.len() as i64 - 1));
+    lanes.offer(&Chunk { events, end, more: false, paused: false });
+}
+
+fn ids(out: &HandOut) -> Vec<i64> {
+    out.events.iter().map(|(event, _)| event.id.0).collect()
+}
+
+fn next(lanes: &mut Lanes, shape: Shape) -> (usize, Vec<i64>) {
+    let out = lanes.hand_out(shape, NOW).expect("something is ready");
+    (out.ticket, ids(&out))
+}
+
+fn finish(lanes: &mut Lanes, ticket: usize, outcomes: &[Outcome]) {
+    let attempted =
+        outcomes.iter().map(|outcome| Attempted { outcome: outcome.clone(), took: SLOW }).collect();
+    lanes.finish(ticket, attempted, NOW, &mut || 0.5);
+}
+
+fn failed() -> Outcome {
+    Outcome::Retry(Failure::retry("no"))
+}
+
+fn mark(settle: &Settle) -> Option<i64> {
+    settle.mark.map(|position| position.last_id.0)
+}
+
+fn due(rows: &[i64], key: &str, parks: bool) -> DueRows {
+    let rows =
+        rows.iter().map(|id| DueRow { event: event(*id, key), attempts: 1, turn: *id, discarded: false });
+    let lane = Some(Lane { key: Key::new(key), late: false });
+    DueRows { runs: vec![Run { lane, parks, rows: rows.collect() }], next_in: None }
+}
+
+#[test]
+fn the_mark_waits_for_the_oldest_event_without_an_outcome() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a", "b", "c"]);
+    let (a, _) = next(&mut lanes, ONE);
+    let (b, _) = next(&mut lanes, ONE);
+    finish(&mut lanes, b, &[Outcome::Ack]);
+    assert_eq!(mark(&lanes.compose(NOW, SLOW)), None);
+    finish(&mut lanes, a, &[Outcome::Ack]);
+    assert_eq!(mark(&lanes.compose(NOW, SLOW)), Some(2));
+}
+
+#[test]
+fn a_key_hands_out_one_run_at_a_time_and_other_keys_flow() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a", "a", "b", "a"]);
+    let (_, run) = next(&mut lanes, ONE);
+    assert_eq!(run, [1]);
+    assert_eq!(next(&mut lanes, ONE).1, [3]);
+    assert!(lanes.hand_out(ONE, NOW).is_none());
+}
+
+#[test]
+fn a_failed_event_parks_its_key_and_later_ones_become_waiting_rows() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a", "a", "b"]);
+    let (ticket, run) = next(&mut lanes, RUN);
+    assert_eq!(run, [1, 2]);
+    finish(&mut lanes, ticket, &[failed(), Outcome::Untried]);
+    let (b, _) = next(&mut lanes, RUN);
+    finish(&mut lanes, b, &[Outcome::Ack]);
+    assert!(lanes.hand_out(RUN, NOW).is_none(), "the key waits");
+    let settle = lanes.compose(NOW, SLOW);
+    assert_eq!(mark(&settle), Some(3));
+    let dues: Vec<_> = settle.rows.iter().map(|row| (row.event_id.0, row.parks, row.due)).collect();
+    assert_eq!(dues, [(1, true, RowDue::After(SLOW * 5)), (2, true, RowDue::Waiting)]);
+    assert_eq!(settle.attempts.len(), 1);
+    assert!(lanes.compose(NOW, SLOW).is_empty(), "nothing is written twice");
+}
+
+#[test]
+fn the_tail_in_memory_follows_once_the_store_says_that_no_row_is_left() {
+    let mut lanes = lanes_with(OnDead::Skip, 3, &["a"]);
+    offer(&mut lanes, &["a"]);
+    // Nothing has been composed yet, so that 1 is still in memory.
+    assert!(lanes.hand_out(RUN, NOW).is_none());
+    lanes.load(due(&[-2, -1], "a", true));
+    let (ticket, run) = next(&mut lanes, RUN);
+    assert_eq!(run, [-2, -1]);
+    finish(&mut lanes, ticket, &[Outcome::Ack, Outcome::Ack]);
+    assert!(lanes.hand_out(RUN, NOW).is_none(), "only the store knows whether more rows wait");
+    lanes.settled(&Settled { unparked: vec![Lane { key: Key::new("a"), late: false }] });
+    assert_eq!(next(&mut lanes, RUN).1, [1]);
+}
+
+#[test]
+fn a_failure_above_the_mark_outlives_the_stores_word_that_its_lane_is_free() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["hold", "a", "a"]);
+    let (_hold, _) = next(&mut lanes, ONE);
+    let (a, _) = next(&mut lanes, ONE);
+    finish(&mut lanes, a, &[failed()]);
+    lanes.settled(&Settled { unparked: vec![Lane { key: Key::new("a"), late: false }] });
+    assert!(lanes.hand_out(ONE, NOW).is_none(), "2 failed and is still above the mark");
+}
+
+#[test]
+fn a_slow_event_is_leased_and_the_mark_passes_it() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a", "b", "a"]);
+    let (a, _) = next(&mut lanes, ONE);
+    let (b, _) = next(&mut lanes, ONE);
+    finish(&mut lanes, b, &[Outcome::Ack]);
+    let settle = lanes.compose(NOW + SLOW, SLOW);
+    assert_eq!(mark(&settle), Some(3));
+    let rows: Vec<_> = settle.rows.iter().map(|row| (row.event_id.0, row.state, row.due)).collect();
+    assert_eq!(
+        rows,
+        [(1, DeliveryState::Leased, RowDue::Waiting), (3, DeliveryState::Pending, RowDue::Waiting)]
+    );
+    finish(&mut lanes, a, &[Outcome::Ack]);
+    let settle = lanes.compose(NOW + SLOW, SLOW);
+    assert_eq!((settle.done.len(), settle.freed.len()), (1, 1));
+}
+
+#[test]
+fn delayed_events_never_leave_the_span_but_as_rows_of_the_late_lane() {
+    let mut lanes = lanes();
+    let at = Timestamp::from_micros(77);
+    let delayed = Arc::new(Event { due_at: Some(at), ..(*event(1, "a")).clone() });
+    lanes.offer(&Chunk {
+        events: vec![delayed, event(2, "a")],
+        end: Position::START.at(EventId(2)),
+        more: false,
+        paused: false,
+    });
+    assert_eq!(next(&mut lanes, RUN).1, [2]);
+    let settle = lanes.compose(NOW, SLOW);
+    let row = &settle.rows[0];
+    assert_eq!((row.turn, row.parks, row.due), (77, false, RowDue::At(at)));
+    assert_eq!(row.lane, Some(Lane { key: Key::new("a"), late: true }));
+}
+
+#[test]
+fn a_dead_event_frees_its_key_under_skip_and_keeps_it_under_hold() {
+    for (on_dead, freed) in [(OnDead::Skip, true), (OnDead::Hold, false)] {
+        let mut lanes = lanes_with(on_dead, 1, &[]);
+        offer(&mut lanes, &["a", "a"]);
+        let (a, _) = next(&mut lanes, ONE);
+        finish(&mut lanes, a, &[failed()]);
+        assert_eq!(lanes.hand_out(ONE, NOW).is_some(), freed, "{on_dead:?}");
+        let settle = lanes.compose(NOW, SLOW);
+        assert_eq!(settle.rows[0].state, DeliveryState::Dead);
+        assert_eq!(settle.rows[0].parks, !freed);
+    }
+}
+
+#[test]
+fn an_event_that_wants_to_enter_a_parked_lane_waits_behind_it() {
+    let mut lanes = lanes_with(OnDead::Skip, 3, &["a"]);
+    lanes.load(due(&[7], "a", false));
+    assert!(lanes.hand_out(RUN, NOW).is_none());
+    let settle = lanes.compose(NOW, SLOW);
+    assert_eq!(
+        (settle.rows[0].event_id.0, settle.rows[0].parks, settle.rows[0].due),
+        (7, true, RowDue::Waiting)
+    );
+}
+
+#[test]
+fn a_drain_settles_every_outcome_and_charges_nobody_for_being_cut_off() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a", "b", "", "a", "c"]);
+    let (_a, _) = next(&mut lanes, ONE);
+    let (b, _) = next(&mut lanes, ONE);
+    finish(&mut lanes, b, &[Outcome::Ack]);
+    let (keyless, run) = next(&mut lanes, ONE);
+    assert_eq!(run, [3]);
+    finish(&mut lanes, keyless, &[Outcome::Ack]);
+    let settle = lanes.compose_last(NOW);
+    assert_eq!(mark(&settle), Some(3), "4 and 5 were never begun and will simply be read again");
+    let rows: Vec<_> = settle.rows.iter().map(|row| (row.event_id.0, row.attempts, row.due)).collect();
+    assert_eq!(rows, [(1, 0, RowDue::After(Duration::ZERO))]);
+}
+
+#[test]
+fn a_missing_outcome_counts_as_failed() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a"]);
+    let (a, _) = next(&mut lanes, ONE);
+    finish(&mut lanes, a, &[]);
+    assert_eq!(lanes.compose(NOW, SLOW).attempts.len(), 1);
+}
+
+#[test]
+fn what_the_filter_passes_over_moves_the_mark_without_hurry() {
+    let mut lanes = lanes();
+    let end = Position::START.at(EventId(40));
+    lanes.offer(&Chunk { events: vec![], end, more: false, paused: false });
+    assert_eq!(lanes.wanted(NOW, SLOW), Wanted::Sometime);
+    assert_eq!(mark(&lanes.compose(NOW, SLOW)), Some(40));
+    assert_eq!(lanes.wanted(NOW, SLOW), Wanted::Nothing);
+}
+
+#[test]
+fn shards_that_stand_further_ahead_are_not_read_twice() {
+    let mut taken = taken(&[]);
+    let mut shards = taken.hold.shards.to_vec();
+    let key = Shard::of(Some(&Key::new("a")), EventId(1), 4);
+    shards[usize::from(key.0)].position = Position::START.at(EventId(2));
+    taken.hold.shards = shards.into();
+    let mut lanes = Lanes::new(lanes_with(OnDead::Skip, 3, &[]).rules, &taken);
+    assert_eq!(lanes.read_to(), Position::START);
+    offer(&mut lanes, &["a", "a", "a"]);
+    assert_eq!(next(&mut lanes, RUN).1, [3]);
+}
+
+#[test]
+fn transactional_hand_outs_follow_the_log_so_that_the_mark_can_pass_each_one() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a", "a", "b", ""]);
+    for expected in 1..=4 {
+        let out = lanes.hand_out_in_order(NOW).expect("ready");
+        assert_eq!(ids(&out), [expected]);
+        let composed = lanes.compose(NOW, SLOW);
+        assert_eq!(mark(&lanes.with_ack(composed, out.ticket)), Some(expected));
+        finish(&mut lanes, out.ticket, &[Outcome::Ack]);
+    }
+}
+
+#[test]
+fn memory_is_given_back() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["a", "a", "b", ""]);
+    assert_eq!(lanes.bytes, 40);
+    while let Some(out) = lanes.hand_out(RUN, NOW) {
+        let n = out.events.len();
+        finish(&mut lanes, out.ticket, &vec![Outcome::Ack; n]);
+    }
+    lanes.compose(NOW, SLOW);
+    assert_eq!((lanes.bytes, lanes.slots.len(), lanes.span.len(), lanes.finished), (0, 0, 0, 0));
+    assert!(lanes.is_empty());
+}

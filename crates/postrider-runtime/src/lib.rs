@@ -1,0 +1,34 @@
+//! Everything of Postrider that runs.
+//!
+//! This is the only crate that spawns tasks, and it takes time (tokio's, which tests can pause) and
+//! randomness (a seed) as arguments, so that the whole of it can be simulated. It contains no SQL: it
+//! sees a [`LogStore`](postrider_core::LogStore), handlers and sinks.
+//!
+//! The files, in the order in which an event meets them:
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `relay.rs` | what does the process as a whole do, from joining to leaving? |
+//! | `keeper.rs` | how long may this process believe that it lives? |
+//! | `standby.rs` | when may it own a subscription? |
+//! | `owner.rs` | the loop: read, hand out, settle. **Read this first.** |
+//! | `lanes.rs` | which event may be handed out, how far may the mark move? Pure, with its proof. |
+//! | `handler.rs`, `worker.rs` | what is done with an event? |
+//! | `breaker.rs`, `poller.rs` | when is a sick receiver asked again, when is the store? |
+//! | `maintenance.rs` | what happens to old events? |
+
+mod breaker;
+mod handler;
+mod keeper;
+mod lanes;
+mod maintenance;
+mod owner;
+mod poller;
+mod relay;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
+mod standby;
+mod worker;
+
+pub use relay::{Relay, Summary};
+pub use worker::{InTasks, InTransaction, RunsOn, Worker};

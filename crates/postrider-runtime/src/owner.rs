@@ -1,0 +1,525 @@
+//! The loop of a member that owns a subscription: read, hand out, settle.
+//!
+//! ```text
+//!           ┌────────────────────────────────────────────────────────────┐
+//!           │ hand out what is ready · begin a settle, a read · wait     │◄─┐
+//!           └──────┬─────────────────────────────────────────────────────┘  │
+//!   chunk of the log, due rows, outcomes, the store's answer, wake, timer ──┘
+//! ```
+//!
+//! All decisions are made by [`Lanes`], [`Breaker`] and [`Poller`], which are pure; this file owns the
+//! tasks and the clock. At most one read of the log is under way, beside at most one *row call*: a settle,
+//! a read of due rows, or a transactional handler's work. Row calls never overlap, which is what lets the
+//! store's answers and the lanes' memory describe the same moment.
+//!
+//! Every await can be the last: nothing is kept here that the store does not also know, or that being
+//! delivered again does not make good.
+
+mod drain;
+mod hand_out;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::delivery::Origin;
+use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
+use postrider_core::store::Pace;
+use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, warn};
+
+use crate::breaker::{Breaker, Permission};
+use crate::keeper::Membership;
+use crate::lanes::{Attempted, Lanes, Rules, Wanted};
+use crate::poller::Poller;
+use crate::relay::Summary;
+use crate::worker::Work;
+
+/// An event that runs longer than this does not hold back the mark.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// How often positions move over events that the filter passes over.
+const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
+/// How often rows are looked for that somebody else has made due, e.g. by a replay.
+const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
+const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
+const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What a worker gets from its relay.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) membership: watch::Receiver<Membership>,
+    /// Cancelled when it is time to drain.
+    pub(crate) stop: CancellationToken,
+    /// The limit over all workers of the process.
+    pub(crate) everywhere: Option<Arc<Semaphore>>,
+    pub(crate) drain_within: Duration,
+    /// Whether to end when nothing is left that can be delivered now.
+    pub(crate) until_idle: bool,
+    pub(crate) seed: u64,
+    #[cfg(feature = "sabotage")]
+    pub(crate) sabotage: Option<crate::sabotage::Sabotage>,
+}
+
+/// Why an owner's loop has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Nothing is left to do; ownership was given back.
+    Drained,
+    /// Somebody else owns the subscription, or it cannot be known what was written last: memory is
+    /// worthless.
+    Lost,
+}
+
+/// Instants are durations since `began`.
+#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact about the last answer")]
+pub(crate) struct Owner<S: LogStore> {
+    store: S,
+    hold: Hold,
+    work: Work<S>,
+    context: Context,
+    pace: Pace,
+    origin: Arc<Origin>,
+    began: Instant,
+    rng: fastrand::Rng,
+    summary: Summary,
+
+    lanes: Lanes,
+    breaker: Breaker,
+    poller: Poller,
+
+    /// Hand-outs that did not finish at once.
+    tasks: JoinSet<Finished>,
+    /// A permit of `context.everywhere` that was waited for.
+    permit: Option<OwnedSemaphorePermit>,
+    permit_wanted: bool,
+    /// What beginning a hand-out costs on this task, on average.
+    inline_cost: Duration,
+    begun: u64,
+
+    fetching: Option<Call<Chunk>>,
+    row_call: RowCall,
+    /// A settle that must be sent again: whether it was applied is not known.
+    resend: Option<Arc<Settle>>,
+
+    poll_at: Duration,
+    due_at: Duration,
+    settle_at: Duration,
+    settle_gaps_at: Duration,
+    error_wait: Duration,
+
+    paused: bool,
+    /// Whether the last read found the end of the log.
+    at_end: bool,
+    /// Whether the last look for due rows found none.
+    nothing_due: bool,
+    /// Since a drain began: when it ends at the latest.
+    drain_until: Option<Duration>,
+}
+
+/// A store call under way; dropping it drops the wait.
+type Call<T> = AbortOnDropHandle<Result<T>>;
+
+enum RowCall {
+    None,
+    Settle {
+        settle: Arc<Settle>,
+        call: Call<Settled>,
+    },
+    Due(Call<DueRows>),
+    /// A transactional handler at work inside the settle that acks its event.
+    Work {
+        ticket: usize,
+        settle: Arc<Settle>,
+        began: Duration,
+        call: Call<Result<Settled, Failure>>,
+    },
+}
+
+/// A hand-out that has ended.
+struct Finished {
+    /// None if nobody waits for it any more.
+    ticket: Option<usize>,
+    attempted: Vec<Attempted>,
+}
+
+/// What the loop was waiting for.
+enum Happened {
+    Stop,
+    Fetched(Result<Result<Chunk>, JoinError>),
+    Rows(RowAnswer),
+    Finished(Result<Finished, JoinError>),
+    Permit(OwnedSemaphorePermit),
+    Woken,
+    Timer,
+}
+
+enum RowAnswer {
+    Settled(Result<Result<Settled>, JoinError>),
+    Due(Result<Result<DueRows>, JoinError>),
+    Worked(Result<Result<Result<Settled, Failure>>, JoinError>),
+}
+
+impl<S: LogStore> Owner<S> {
+    pub(crate) fn new(store: S, taken: Taken, work: Work<S>, context: Context) -> Self {
+        let subscription = &taken.hold.subscription;
+        let rules = Rules {
+            order: subscription.order,
+            on_dead: subscription.on_dead,
+            retry: subscription.tuning.retry.clone(),
+            #[cfg(feature = "sabotage")]
+            forget_to_park: context.sabotage == Some(crate::sabotage::Sabotage::ForgetToPark),
+        };
+        let pace = store.pace();
+        Self {
+            origin: Arc::new(Origin {
+                subscription: subscription.name.clone(),
+                store_id: store.id().to_owned(),
+            }),
+            lanes: Lanes::new(rules, &taken),
+            hold: taken.hold,
+            breaker: Breaker::new(),
+            poller: Poller::new(pace.poll_min, pace.poll_max),
+            rng: fastrand::Rng::with_seed(context.seed),
+            store,
+            work,
+            context,
+            pace,
+            began: Instant::now(),
+            summary: Summary::default(),
+            tasks: JoinSet::new(),
+            permit: None,
+            permit_wanted: false,
+            inline_cost: Duration::ZERO,
+            begun: 0,
+            fetching: None,
+            row_call: RowCall::None,
+            resend: None,
+            poll_at: Duration::ZERO,
+            due_at: Duration::ZERO,
+            settle_at: Duration::ZERO,
+            settle_gaps_at: Duration::ZERO,
+            error_wait: ERROR_WAIT_MIN,
+            paused: false,
+            at_end: false,
+            nothing_due: false,
+            drain_until: None,
+        }
+    }
+
+    /// Runs until drained or lost. Dropping it is a crash.
+    pub(crate) async fn run(mut self) -> (Summary, Result<Ended>) {
+        let ended = self.turn().await;
+        (self.summary, ended)
+    }
+
+    async fn turn(&mut self) -> Result<Ended> {
+        loop {
+            let busy = self.hand_out();
+            self.begin_row_call();
+            self.begin_fetch();
+            if self.is_over()? {
+                return self.end().await;
+            }
+            let happened = self.wait(busy).await;
+            if let Some(ended) = self.take_in(happened)? {
+                return Ok(ended);
+            }
+            while let Some(finished) = self.tasks.try_join_next() {
+                self.take_in(Happened::Finished(finished))?;
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Begins the most urgent row call, if none is under way.
+    fn begin_row_call(&mut self) {
+        if !matches!(self.row_call, RowCall::None) {
+            return;
+        }
+        let now = self.now();
+        if let Some(settle) = &self.resend {
+            if now >= self.settle_at {
+                self.begin_settle(Arc::clone(settle));
+            }
+            return;
+        }
+        let settle_due = match self.lanes.wanted(now, SLOW_AFTER) {
+            Wanted::Nothing => false,
+            Wanted::Sometime => now >= self.settle_gaps_at.max(self.settle_at) || self.context.until_idle,
+            Wanted::Soon => now >= self.settle_at,
+        };
+        if settle_due {
+            let settle = self.lanes.compose(now, SLOW_AFTER);
+            self.begin_settle(Arc::new(settle));
+        } else if now >= self.due_at && self.drain_until.is_none() && !self.paused {
+            self.begin_due();
+        }
+    }
+
+    fn begin_settle(&mut self, settle: Arc<Settle>) {
+        let (store, hold, sent) = (self.store.clone(), self.hold.clone(), Arc::clone(&settle));
+        let call = spawn(async move { store.settle(&hold, sent).await });
+        self.settle_at = self.now() + self.pace.settle_every;
+        self.settle_gaps_at = self.now() + SETTLE_GAPS_EVERY;
+        self.row_call = RowCall::Settle { settle, call };
+    }
+
+    fn begin_due(&mut self) {
+        // Without room the look is put off until what is loaded has been settled.
+        let Some(room) = self.lanes.room_for_due() else {
+            self.due_at = self.now() + self.pace.settle_every;
+            return;
+        };
+        let (store, hold, loaded) = (self.store.clone(), self.hold.clone(), self.lanes.loaded());
+        self.row_call = RowCall::Due(spawn(async move { store.fetch_due(&hold, loaded, room).await }));
+    }
+
+    fn begin_fetch(&mut self) {
+        if self.fetching.is_some() || self.drain_until.is_some() || self.now() < self.poll_at {
+            return;
+        }
+        let Some(room) = self.lanes.room() else { return };
+        let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.lanes.read_to());
+        self.fetching = Some(spawn(async move { store.fetch(&hold, after, room).await }));
+    }
+
+    /// Waits for the next thing to happen. Cancel safe: whatever is not returned is still there.
+    async fn wait(&mut self, busy: bool) -> Happened {
+        let deadline = self.began + self.next_deadline();
+        let everywhere = self.context.everywhere.clone().filter(|_| self.permit_wanted);
+        let may_wake = self.fetching.is_none() && self.drain_until.is_none();
+        tokio::select! {
+            biased;
+            () = self.context.stop.cancelled(), if self.drain_until.is_none() => Happened::Stop,
+            answer = answer(&mut self.row_call) => {
+                Happened::Rows(answer)
+            }
+            chunk = optional(&mut self.fetching) => Happened::Fetched(chunk),
+            Some(finished) = self.tasks.join_next(), if !self.tasks.is_empty() => Happened::Finished(finished),
+            () = std::future::ready(()), if busy => Happened::Timer,
+            permit = permit(everywhere) => Happened::Permit(permit),
+            () = self.store.wake(), if may_wake => Happened::Woken,
+            () = tokio::time::sleep_until(deadline) => Happened::Timer,
+        }
+    }
+
+    fn next_deadline(&self) -> Duration {
+        let now = self.now();
+        let mut next = now + LOOK_FOR_DUE_EVERY;
+        let mut consider = |at: Option<Duration>| next = at.map_or(next, |at| next.min(at));
+        consider(self.drain_until);
+        if self.fetching.is_none() && self.drain_until.is_none() && self.lanes.room().is_some() {
+            consider(Some(self.poll_at));
+        }
+        if matches!(self.row_call, RowCall::None) {
+            if self.drain_until.is_none() && !self.paused {
+                consider(Some(self.due_at));
+            }
+            match self.lanes.wanted(now, SLOW_AFTER) {
+                _ if self.resend.is_some() => consider(Some(self.settle_at)),
+                Wanted::Soon => consider(Some(self.settle_at)),
+                Wanted::Sometime => consider(Some(self.settle_gaps_at.max(self.settle_at))),
+                Wanted::Nothing => consider(self.lanes.slow_at(SLOW_AFTER)),
+            }
+        }
+        if let Permission::Not { until } = self.breaker.permission(now) {
+            consider(until);
+        }
+        // A deadline that has passed without effect must not spin.
+        next.max(now + Duration::from_micros(100))
+    }
+
+    fn take_in(&mut self, happened: Happened) -> Result<Option<Ended>> {
+        match happened {
+            Happened::Stop => {
+                debug!(subscription = self.origin.subscription, "draining");
+                self.drain_until = Some(self.now() + self.context.drain_within);
+                self.fetching = None;
+            }
+            Happened::Fetched(chunk) => {
+                self.fetching = None;
+                return self.fetched(chunk.map_err(|error| panicked(&error))?);
+            }
+            Happened::Rows(answer) => return self.rows_answered(answer),
+            Happened::Finished(finished) => {
+                let finished = finished.map_err(|error| panicked(&error))?;
+                if let Some(ticket) = finished.ticket {
+                    self.finish(ticket, finished.attempted);
+                }
+            }
+            Happened::Permit(permit) => {
+                self.permit_wanted = false;
+                self.permit = Some(permit);
+            }
+            Happened::Woken => {
+                let now = self.now();
+                self.poll_at = now;
+                self.due_at = self.due_at.min(now + self.pace.settle_every);
+            }
+            Happened::Timer => {}
+        }
+        Ok(None)
+    }
+
+    fn fetched(&mut self, chunk: Result<Chunk>) -> Result<Option<Ended>> {
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                self.poll_at = self.now() + self.error_wait;
+                return self.failed("read the log", error);
+            }
+        };
+        self.error_wait = ERROR_WAIT_MIN;
+        if chunk.paused != self.paused {
+            debug!(subscription = self.origin.subscription, paused = chunk.paused, "pause changed");
+        }
+        self.paused = chunk.paused;
+        let found = !chunk.events.is_empty();
+        self.at_end = !found && !chunk.more;
+        if found || chunk.more {
+            self.poller.found();
+        }
+        self.poll_at = self.now() + if chunk.more { Duration::ZERO } else { self.poller.missed() };
+        #[cfg(feature = "sabotage")]
+        if self.context.sabotage == Some(crate::sabotage::Sabotage::TrustWakes) && !chunk.more {
+            self.poll_at = Duration::MAX;
+        }
+        self.lanes.offer(&chunk);
+        if self.lanes.parked() >= postrider_core::limits::PARKED_KEYS_MAX {
+            warn!(
+                subscription = self.origin.subscription,
+                parked = self.lanes.parked(),
+                "too many keys wait behind failed events: reading stops until some are delivered"
+            );
+        }
+        Ok(None)
+    }
+
+    fn rows_answered(&mut self, answer: RowAnswer) -> Result<Option<Ended>> {
+        match (std::mem::replace(&mut self.row_call, RowCall::None), answer) {
+            (RowCall::Settle { settle, .. }, RowAnswer::Settled(settled)) => {
+                match settled.map_err(|error| panicked(&error))? {
+                    Ok(settled) => {
+                        self.error_wait = ERROR_WAIT_MIN;
+                        self.resend = None;
+                        self.settled(&settle, &settled);
+                    }
+                    Err(error) => {
+                        self.resend = Some(settle);
+                        self.settle_at = self.now() + self.error_wait;
+                        return self.failed("settle", error);
+                    }
+                }
+            }
+            (RowCall::Due(_), RowAnswer::Due(due)) => match due.map_err(|error| panicked(&error))? {
+                Ok(due) => {
+                    self.nothing_due = due.runs.is_empty();
+                    let next = due.next_in.unwrap_or(LOOK_FOR_DUE_EVERY).min(LOOK_FOR_DUE_EVERY);
+                    self.due_at = self.now() + if due.runs.is_empty() { next } else { Duration::ZERO };
+                    self.lanes.load(due);
+                }
+                Err(error) => {
+                    self.due_at = self.now() + self.error_wait;
+                    return self.failed("read due rows", error);
+                }
+            },
+            (RowCall::Work { ticket, settle, began, .. }, RowAnswer::Worked(worked)) => {
+                return self.worked(ticket, settle, began, worked.map_err(|error| panicked(&error))?);
+            }
+            _ => unreachable!("an answer belongs to the call that is under way"),
+        }
+        Ok(None)
+    }
+
+    fn settled(&mut self, settle: &Settle, settled: &Settled) {
+        self.lanes.settled(settled);
+        if !settle.rows.is_empty() || !settle.freed.is_empty() {
+            self.nothing_due = false;
+            self.due_at = self.now();
+        }
+    }
+
+    fn worked(
+        &mut self,
+        ticket: usize,
+        settle: Arc<Settle>,
+        began: Duration,
+        worked: Result<Result<Settled, Failure>>,
+    ) -> Result<Option<Ended>> {
+        let took = self.now().saturating_sub(began);
+        match worked {
+            Ok(Ok(settled)) => {
+                self.finish(ticket, vec![Attempted { outcome: Outcome::Ack, took }]);
+                self.settled(&settle, &settled);
+            }
+            Ok(Err(failure)) => {
+                // Nothing was written, so that what went along with the ack must be sent by itself.
+                self.resend = Some(settle).filter(|settle| !settle.is_empty());
+                self.finish(ticket, vec![Attempted { outcome: Outcome::Retry(failure), took }]);
+            }
+            Err(error) => {
+                // The work may have been committed: only the store knows, so that memory must go.
+                return match self.failed("commit a transactional handler", error)? {
+                    Some(ended) => Ok(Some(ended)),
+                    None => Ok(Some(Ended::Lost)),
+                };
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sorts a store's error: ownership lost, worth another try, or the end of this worker.
+    fn failed(&mut self, what: &str, error: Error) -> Result<Option<Ended>> {
+        if error.is_fenced() {
+            return Ok(Some(Ended::Lost));
+        }
+        if !error.is_retryable() {
+            return Err(error);
+        }
+        warn!(subscription = self.origin.subscription, %error, "could not {what}; trying again");
+        self.error_wait = (self.error_wait * 2).min(ERROR_WAIT_MAX);
+        Ok(None)
+    }
+}
+
+fn spawn<T: Send + 'static>(call: impl Future<Output = Result<T>> + Send + 'static) -> Call<T> {
+    AbortOnDropHandle::new(tokio::spawn(call))
+}
+
+async fn optional<T>(call: &mut Option<Call<T>>) -> Result<Result<T>, JoinError> {
+    match call {
+        Some(call) => call.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn answer(call: &mut RowCall) -> RowAnswer {
+    match call {
+        RowCall::None => std::future::pending().await,
+        RowCall::Settle { call, .. } => RowAnswer::Settled(call.await),
+        RowCall::Due(call) => RowAnswer::Due(call.await),
+        RowCall::Work { call, .. } => RowAnswer::Worked(call.await),
+    }
+}
+
+async fn permit(everywhere: Option<Arc<Semaphore>>) -> OwnedSemaphorePermit {
+    match everywhere {
+        Some(semaphore) => match semaphore.acquire_owned().await {
+            Ok(permit) => permit,
+            Err(_) => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+fn panicked(error: &JoinError) -> Error {
+    Error::new(ErrorKind::Internal, format!("a task of the relay ended unexpectedly: {error}"))
+}

@@ -1,0 +1,255 @@
+//! The process as a member of its store: joins, runs workers, keeps itself alive, drains, leaves.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::settle::MemberId;
+use postrider_core::{Error, ErrorKind, LogStore, NewSubscription, Result, Subscription};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::keeper::{self, Membership};
+use crate::maintenance;
+use crate::owner::Context;
+use crate::standby;
+use crate::worker::{Duty, RunsOn};
+
+/// Moves events from a store to handlers and sinks.
+///
+/// Any number of processes may run the same subscriptions: one owns a subscription at a time, the others
+/// stand by and take over when it ends, within moments if its process is dead and within the store's
+/// lease if it is silent.
+pub struct Relay<S: LogStore> {
+    store: S,
+    name: String,
+    duties: Vec<Duty<S>>,
+    concurrency: Option<u32>,
+    retention: Option<Duration>,
+    drain_within: Duration,
+    seed: u64,
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<crate::sabotage::Sabotage>,
+}
+
+/// What a relay has done by the time it ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events delivered.
+    pub delivered: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Events that became dead letters.
+    pub dead: u64,
+    /// Hand-outs that were cut off because draining took too long; they will be delivered again.
+    pub cut_off: u64,
+}
+
+impl Summary {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.delivered += other.delivered;
+        self.failed += other.failed;
+        self.dead += other.dead;
+        self.cut_off += other.cut_off;
+    }
+}
+
+impl<S: LogStore> Relay<S> {
+    /// A relay over `store` without workers yet.
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            name: format!("pid-{}", std::process::id()),
+            duties: Vec::new(),
+            concurrency: None,
+            retention: Some(Duration::from_secs(7 * 24 * 3600)),
+            drain_within: Duration::from_secs(30),
+            seed: fastrand::u64(..),
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
+    }
+
+    /// The name under which people see this process.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Adds a worker.
+    #[must_use]
+    pub fn worker(mut self, worker: impl RunsOn<S>) -> Self {
+        self.duties.push(worker.into_duty());
+        self
+    }
+
+    /// Limits how many hand-outs run at a time over all workers, beside each worker's own limit.
+    #[must_use]
+    pub fn concurrency(mut self, limit: u32) -> Self {
+        self.concurrency = Some(limit.max(1));
+        self
+    }
+
+    /// How long delivered events stay; they can be delivered again by a seek. None keeps them for ever.
+    #[must_use]
+    pub fn retention(mut self, retention: Option<Duration>) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// How long a drain waits for what runs.
+    #[must_use]
+    pub fn drain_within(mut self, limit: Duration) -> Self {
+        self.drain_within = limit;
+        self
+    }
+
+    /// Fixes the randomness of retry delays, so that a simulation can repeat itself.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub fn sabotage(mut self, sabotage: Option<crate::sabotage::Sabotage>) -> Self {
+        self.sabotage = sabotage;
+        self
+    }
+
+    /// Runs until `shutdown` resolves, then drains: nothing new is begun, what runs is finished, progress
+    /// is settled, ownership is given back.
+    ///
+    /// Dropping the future is what a crash is: safe at any await. What was handed out and not settled is
+    /// delivered again.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary> {
+        self.run_until(shutdown, false).await
+    }
+
+    /// Runs until nothing is left that can be delivered now, or until `shutdown` resolves. Events with a
+    /// later due time, waiting retries and paused subscriptions do not hold it up.
+    pub async fn run_until_idle(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary> {
+        self.run_until(shutdown, true).await
+    }
+
+    async fn run_until(self, shutdown: impl Future<Output = ()> + Send, until_idle: bool) -> Result<Summary> {
+        for duty in &self.duties {
+            ensure(&self.store, &duty.subscription).await?;
+        }
+        let membership = keeper::join(&self.store, &self.name).await?;
+        let (sender, receiver) = watch::channel(membership);
+        let mut housekeeping = JoinSet::new();
+        housekeeping.spawn(keeper::keep(self.store.clone(), self.name.clone(), sender));
+        if let Some(retention) = self.retention {
+            housekeeping.spawn(maintenance::prune(self.store.clone(), retention));
+        }
+        let store = self.store.clone();
+        let stop = CancellationToken::new();
+        let workers = self.spawn_workers(&receiver, &stop, until_idle);
+        let result = supervise(workers, &stop, shutdown).await;
+        // The keeper beats until the workers have drained, or the lease could run out meanwhile.
+        housekeeping.shutdown().await;
+        leave(&store, receiver.borrow().member).await;
+        result
+    }
+
+    fn spawn_workers(
+        self,
+        membership: &watch::Receiver<Membership>,
+        stop: &CancellationToken,
+        until_idle: bool,
+    ) -> JoinSet<Result<Summary>> {
+        let everywhere = self.concurrency.map(|limit| Arc::new(Semaphore::new(limit as usize)));
+        let mut seeds = fastrand::Rng::with_seed(self.seed);
+        let mut workers = JoinSet::new();
+        for duty in self.duties {
+            let context = Context {
+                membership: membership.clone(),
+                stop: stop.clone(),
+                everywhere: everywhere.clone(),
+                drain_within: self.drain_within,
+                until_idle,
+                seed: seeds.u64(..),
+                #[cfg(feature = "sabotage")]
+                sabotage: self.sabotage,
+            };
+            workers.spawn(standby::run(self.store.clone(), duty, context));
+        }
+        workers
+    }
+}
+
+/// Waits for all workers. The first failure, or the shutdown, makes all of them drain.
+async fn supervise(
+    mut workers: JoinSet<Result<Summary>>,
+    stop: &CancellationToken,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<Summary> {
+    let mut summary = Summary::default();
+    let mut failure = None;
+    let mut shutdown = std::pin::pin!(shutdown);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut shutdown, if !stop.is_cancelled() => {
+                info!("draining");
+                stop.cancel();
+            }
+            ended = workers.join_next() => match ended {
+                None => break,
+                Some(Ok(Ok(worker))) => summary.add(worker),
+                Some(Ok(Err(error))) => {
+                    stop.cancel();
+                    failure.get_or_insert(error);
+                }
+                Some(Err(error)) => {
+                    stop.cancel();
+                    failure.get_or_insert(Error::new(ErrorKind::Internal, "a worker panicked").with_source(error));
+                }
+            },
+        }
+    }
+    failure.map_or(Ok(summary), Err)
+}
+
+async fn leave<S: LogStore>(store: &S, member: MemberId) {
+    if let Err(error) = store.member_leave(member).await {
+        warn!(%error, "could not leave the store in order; others will take over when the lease ends");
+    }
+}
+
+/// Creates a subscription, or checks that the existing one means the same and takes over its tuning.
+async fn ensure<S: LogStore>(store: &S, wanted: &NewSubscription) -> Result<Subscription> {
+    wanted.check()?;
+    match store.subscription_get(&wanted.name).await {
+        Ok(existing) => agree(store, wanted, existing).await,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match store.subscription_create(wanted.clone()).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    // Another process was faster.
+                    let existing = store.subscription_get(&wanted.name).await?;
+                    agree(store, wanted, existing).await
+                }
+                created => created,
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn agree<S: LogStore>(
+    store: &S,
+    wanted: &NewSubscription,
+    existing: Subscription,
+) -> Result<Subscription> {
+    wanted.agrees_with(&existing)?;
+    if wanted.tuning == existing.tuning {
+        return Ok(existing);
+    }
+    store.subscription_tune(&wanted.name, wanted.tuning.clone()).await
+}

@@ -1,0 +1,202 @@
+//! A file that grows by one JSON object a line.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use postrider_core::{Delivery, Error, ErrorKind, Outcome, Result, Sink};
+
+use crate::append::{Appender, Device};
+
+/// Appends deliveries to a file.
+///
+/// An ack means that the line is on disk: each batch is synced before any of its events is acked. A file
+/// that was moved away, as log rotation does, is created anew with the next batch.
+#[derive(Debug, Clone)]
+pub struct FileSink {
+    lines: Appender<AppendFile>,
+}
+
+#[derive(Debug)]
+struct AppendFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl FileSink {
+    /// Opens the file, or creates it. Its directory must exist.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let file = open(&path).map_err(|error| {
+            let kind = match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::ResourceBusy => ErrorKind::Unavailable,
+                _ => ErrorKind::Invalid,
+            };
+            Error::new(kind, explain(&path, &error)).with_source(error)
+        })?;
+        Ok(Self { lines: Appender::new(AppendFile { path, file }) })
+    }
+}
+
+impl Sink for FileSink {
+    async fn send(&self, batch: Vec<Delivery>) -> Vec<Outcome> {
+        self.lines.send(batch).await
+    }
+
+    fn keeps_order(&self) -> bool {
+        true
+    }
+}
+
+impl Device for AppendFile {
+    fn prepare(&mut self) -> io::Result<bool> {
+        let here = match self.path.metadata() {
+            Ok(found) => same_file(&found, &self.file.metadata()?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if !here {
+            self.file = open(&self.path)?;
+        }
+        Ok(!here)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn explain(&self, error: &io::Error) -> String {
+        explain(&self.path, error)
+    }
+}
+
+fn same_file(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    // A pipe or a terminal would block the open itself, and can neither be read back nor synced.
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    if length == 0 {
+        // The file's name must survive a crash as well as its content.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+    } else {
+        end_torn_line(&mut file)?;
+    }
+    Ok(file)
+}
+
+/// A crash in the middle of a write leaves a line without an end. Its event was not acked and comes again;
+/// the next line must not continue it. It is not cut off, since the file may not be ours alone.
+fn end_torn_line(file: &mut File) -> io::Result<()> {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    if last != *b"\n" {
+        file.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+fn explain(path: &Path, error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => ": create its directory first",
+        io::ErrorKind::PermissionDenied => ": allow this user to write it, or choose another path",
+        io::ErrorKind::StorageFull => ": free some space; nothing is lost meanwhile",
+        io::ErrorKind::InvalidInput => ": choose another path, or use `stdout` or `null`",
+        _ => "",
+    };
+    format!("file `{}` cannot be written: {error}{advice}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::envelope::sample::delivery;
+
+    fn ids(path: &Path) -> Vec<i64> {
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.ends_with('\n'), "{text:?}");
+        text.lines()
+            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+            .map(|value| value["id"].as_i64().unwrap())
+            .collect()
+    }
+
+    async fn send(sink: &FileSink, ids: std::ops::RangeInclusive<i64>) {
+        let batch: Vec<_> = ids.map(|id| delivery(id, b"{}")).collect();
+        let events = batch.len();
+        assert_eq!(sink.send(batch).await, vec![Outcome::Ack; events]);
+    }
+
+    #[tokio::test]
+    async fn acked_events_are_in_the_file_in_order_and_a_second_sink_goes_on_behind_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events.jsonl");
+        let sink = FileSink::open(&path).unwrap();
+        assert!(sink.keeps_order());
+        send(&sink, 1..=3).await;
+        assert_eq!(ids(&path), [1, 2, 3]);
+        send(&FileSink::open(&path).unwrap(), 4..=4).await;
+        assert_eq!(ids(&path), [1, 2, 3, 4]);
+    }
+
+    #[tokio::test]
+    async fn a_torn_last_line_is_ended_before_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events.jsonl");
+        fs::write(&path, "{\"id\":1}\n{\"id\":2,\"top").unwrap();
+        send(&FileSink::open(&path).unwrap(), 2..=2).await;
+        assert_eq!(ids(&path), [1, 2]);
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_was_moved_away_is_created_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events.jsonl");
+        let rotated = directory.path().join("events.1.jsonl");
+        let sink = FileSink::open(&path).unwrap();
+        send(&sink, 1..=1).await;
+        fs::rename(&path, &rotated).unwrap();
+        send(&sink, 2..=2).await;
+        assert_eq!((ids(&rotated), ids(&path)), (vec![1], vec![2]));
+    }
+
+    #[tokio::test]
+    async fn a_lost_directory_makes_the_receiver_unavailable_until_it_is_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        let sink = FileSink::open(inner.join("events.jsonl")).unwrap();
+        fs::remove_dir_all(&inner).unwrap();
+        let outcomes = sink.send(vec![delivery(1, b"1"), delivery(2, b"2")]).await;
+        assert!(matches!(&outcomes[..], [Outcome::Retry(_), Outcome::Untried]), "{outcomes:?}");
+        fs::create_dir(&inner).unwrap();
+        send(&sink, 1..=2).await;
+        assert_eq!(ids(&inner.join("events.jsonl")), [1, 2]);
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_written_is_refused_with_advice() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = FileSink::open(directory.path().join("no/events.jsonl")).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::Invalid);
+        assert!(missing.to_string().ends_with("create its directory first"), "{missing}");
+        let folder = FileSink::open(directory.path()).unwrap_err();
+        assert!(folder.to_string().contains("not a regular file"), "{folder}");
+        assert!(FileSink::open("/dev/null").is_err());
+    }
+}
