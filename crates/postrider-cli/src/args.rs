@@ -14,6 +14,10 @@ use crate::exit;
 
 /// The store that is used when none is named.
 pub(crate) const STORE_DEFAULT: &str = "sqlite://postrider.db";
+/// How long a drain may take unless said otherwise; `30s` on the command line.
+pub(crate) const DRAIN_WITHIN_DEFAULT: Duration = Duration::from_secs(30);
+/// How long delivered events are kept unless said otherwise; `7d` on the command line.
+pub(crate) const RETENTION_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Carries events out of your database: in order per key, at least once, with retries and dead letters.
 #[derive(Debug, Parser)]
@@ -524,6 +528,14 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Args::command());
+    }
+
+    #[test]
+    fn defaults_are_the_same_typed_or_not() {
+        let Command::Relay(relay) = parse("relay --subscription a --sink null").unwrap().command else {
+            panic!("relay is a relay")
+        };
+        assert_eq!((relay.drain_within, relay.retention), (DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT));
     }
 
     #[test]

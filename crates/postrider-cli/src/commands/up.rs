@@ -9,7 +9,7 @@ const SUBSCRIPTION: &str = "stdout";
 
 /// Prints every event of the store on stdout until a signal comes.
 pub(crate) async fn run<S: LogStore>(store: &S, context: &Context<'_>) -> Result<u8> {
-    let plan = relay::Plan::to_stdout(SUBSCRIPTION)?;
+    let plan = relay::Plan::to_stdout(SUBSCRIPTION);
     context.output.note(&banner(&context.store_url.to_string(), &context.store_url.option()));
     relay::run(store, plan, context).await
 }
