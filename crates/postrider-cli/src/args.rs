@@ -1,0 +1,597 @@
+//! The command line, as typed.
+//!
+//! What the words mean is decided by the commands; here they only get their shapes. Help, usage errors
+//! and completions all come from these types.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use postrider_core::time::parse_duration;
+use postrider_core::{Error, EventId, OnDead, Order, Pattern, Result, RetryPolicy, Start, Timestamp, limits};
+
+use crate::exit;
+
+/// The store that is used when none is named.
+pub(crate) const STORE_DEFAULT: &str = "sqlite://postrider.db";
+/// How long a drain may take unless said otherwise; `30s` on the command line.
+pub(crate) const DRAIN_WITHIN_DEFAULT: Duration = Duration::from_secs(30);
+/// How long delivered events are kept unless said otherwise; `7d` on the command line.
+pub(crate) const RETENTION_DEFAULT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Carries events out of your database: in order per key, at least once, with retries and dead letters.
+#[derive(Debug, Parser)]
+#[command(
+    name = "postrider",
+    version,
+    arg_required_else_help = true,
+    after_help = exit::HELP,
+    max_term_width = 110
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GlobalArgs {
+    /// Store to work on: sqlite://PATH or postgres://...
+    // Its value may hold a password, so neither the help nor a usage error may repeat it.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "POSTRIDER_STORE",
+        default_value = STORE_DEFAULT,
+        hide_env_values = true,
+        global = true,
+        help_heading = "Global options"
+    )]
+    pub(crate) store: String,
+    /// Print results as JSON, one document, with absolute times; errors are JSON too, on stderr
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) json: bool,
+    /// When to use colours; auto means on a terminal and unless NO_COLOR is set
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = false,
+        global = true,
+        help_heading = "Global options"
+    )]
+    pub(crate) color: ColorArg,
+    /// Log more; may be repeated
+    #[arg(short, long, action = ArgAction::Count, global = true, help_heading = "Global options")]
+    pub(crate) verbose: u8,
+    /// Log less and leave out remarks; may be repeated
+    #[arg(short, long, action = ArgAction::Count, global = true, help_heading = "Global options")]
+    pub(crate) quiet: u8,
+    /// Form of the log on stderr
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        global = true,
+        help_heading = "Global options"
+    )]
+    pub(crate) log_format: LogFormatArg,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorArg {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// Form of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormatArg {
+    #[default]
+    Human,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Create the store if needed and print every event that is emitted: the 60-second start
+    Up,
+    /// Emit events; the store is created if it is absent
+    Emit(EmitArgs),
+    /// Deliver a subscription's events to a sink until a signal comes; both are created if absent
+    Relay(RelayArgs),
+    /// Create, inspect and control subscriptions
+    #[command(subcommand)]
+    Subscription(SubscriptionCommand),
+    /// Look at events and why they are where they are
+    #[command(subcommand)]
+    Event(EventCommand),
+    /// Look at, repair, replay or give up deliveries that failed for good
+    #[command(subcommand)]
+    DeadLetter(DeadLetterCommand),
+    /// Show the store as a whole
+    Stats,
+    /// Migrate, check and prune the store
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// Shell to complete in
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    override_usage = "postrider emit <TOPIC> [OPTIONS]\n       postrider emit --jsonl <FILE|->",
+    after_help = "\
+Examples:
+  postrider emit order --type order.created --key 42 --payload '{\"total\": 99}'
+  postrider emit order --key 42 --payload @order.json --header trace=abc --due 10m
+  generate-events | postrider emit --jsonl -"
+)]
+pub(crate) struct EmitArgs {
+    /// Topic to emit on, usually the kind of aggregate: order
+    #[arg(required_unless_present = "jsonl")]
+    pub(crate) topic: Option<String>,
+    /// What happened: order.created; the topic when left out
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) kind: Option<String>,
+    /// Ordering key, usually the aggregate's id
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) payload: PayloadArgs,
+    /// Header that travels with the event; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    pub(crate) headers: Vec<(String, String)>,
+    /// Deliver it later: after a duration such as 10m, or at a time such as 2026-11-15T08:30:00Z
+    #[arg(long, value_name = "DURATION|TIME", value_parser = due, allow_hyphen_values = true)]
+    pub(crate) due: Option<DueArg>,
+    /// Make a repeat harmless: an event with this key is written once, and its id is returned again
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) idempotency_key: Option<String>,
+    /// Emit this many equal events, in transactions of at most 1,000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "idempotency_key")]
+    pub(crate) count: Option<u64>,
+    /// Emit one event per line of a file (- for stdin): JSON objects with topic, type, key, payload,
+    /// headers, due_at and idempotency_key, in transactions of at most 1,000 lines
+    #[arg(
+        long,
+        value_name = "FILE|-",
+        conflicts_with_all = ["topic", "kind", "key", "payload", "raw", "headers", "due", "idempotency_key", "count"]
+    )]
+    pub(crate) jsonl: Option<PathBuf>,
+}
+
+/// Where a payload comes from.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PayloadArgs {
+    /// Payload: JSON itself, @FILE, or - for stdin; stored byte for byte
+    #[arg(long, value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+    pub(crate) payload: Option<String>,
+    /// Take the payload as it is, JSON or not
+    #[arg(long, requires = "payload")]
+    pub(crate) raw: bool,
+}
+
+/// When a delayed event is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DueArg {
+    After(Duration),
+    At(Timestamp),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+SIGINT or SIGTERM drains: what runs is finished, then the relay ends. A second signal ends it at once (exit 9).
+
+Examples:
+  postrider relay --subscription audit --topic 'order.*' --sink file:audit.jsonl
+  postrider relay --subscription audit --sink null --once")]
+pub(crate) struct RelayArgs {
+    /// Subscription to deliver; created by the options below if it is absent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) subscription: String,
+    /// Where to deliver to
+    #[arg(long, value_name = "stdout|file:PATH|null")]
+    pub(crate) sink: String,
+    /// End as soon as nothing is left that can be delivered now
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Longest time that a drain may take
+    #[arg(long, value_name = "DURATION", value_parser = drain_within, default_value = "30s", allow_hyphen_values = true)]
+    pub(crate) drain_within: Duration,
+    /// How long delivered events are kept
+    #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
+    pub(crate) retention: Duration,
+    #[command(flatten)]
+    pub(crate) settings: SubscriptionArgs,
+}
+
+/// What a subscription is to be like. For one that exists, what is left out stays as it is.
+#[derive(Debug, Default, ClapArgs)]
+#[command(next_help_heading = "Subscription options")]
+pub(crate) struct SubscriptionArgs {
+    /// Only events of topics like this, with * for any text; may be repeated
+    #[arg(long = "topic", value_name = "PATTERN")]
+    pub(crate) topics: Vec<Pattern>,
+    /// Only events of types like this, with * for any text; may be repeated
+    #[arg(long = "type", value_name = "PATTERN")]
+    pub(crate) types: Vec<Pattern>,
+    /// Where it begins, used when it is created only [default: start]
+    #[arg(long, value_name = "start|now|TIME|ID", allow_hyphen_values = true)]
+    pub(crate) from: Option<Start>,
+    /// Whether events of one key wait for each other [default: key]
+    #[arg(long, value_enum)]
+    pub(crate) order: Option<OrderArg>,
+    /// What later events of a key do when one becomes a dead letter: go on without it, or wait for it [default: skip]
+    #[arg(long, value_enum)]
+    pub(crate) on_dead: Option<OnDeadArg>,
+    /// When a failed event is attempted again: fixed:5s, exponential:1s..10m or schedule:1s,10s,1m
+    /// [default: exponential:500ms..10m]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) retry: Option<RetryPolicy>,
+    /// How many attempts an event gets, the first included [default: 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::ATTEMPTS_MAX)))]
+    pub(crate) attempts: Option<u32>,
+    /// How many attempts run at a time [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::CONCURRENCY_MAX)))]
+    pub(crate) concurrency: Option<u32>,
+    /// How long one attempt may take [default: 1m]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Whether events of one key wait for each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderArg {
+    Key,
+    None,
+}
+
+impl From<OrderArg> for Order {
+    fn from(order: OrderArg) -> Self {
+        match order {
+            OrderArg::Key => Self::Key,
+            OrderArg::None => Self::None,
+        }
+    }
+}
+
+/// What happens to a key when its event dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnDeadArg {
+    Skip,
+    Hold,
+}
+
+impl From<OnDeadArg> for OnDead {
+    fn from(on_dead: OnDeadArg) -> Self {
+        match on_dead {
+            OnDeadArg::Skip => Self::Skip,
+            OnDeadArg::Hold => Self::Hold,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SubscriptionCommand {
+    /// Create a subscription; the store is created if it is absent
+    Create {
+        /// Its name, unique in the store
+        name: String,
+        #[command(flatten)]
+        settings: SubscriptionArgs,
+    },
+    /// List all subscriptions with their progress
+    List,
+    /// Show one subscription: settings, lag, shards, parked keys
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Stop handing out its events until it is resumed
+    Pause {
+        /// Its name
+        name: String,
+    },
+    /// End a pause
+    Resume {
+        /// Its name
+        name: String,
+    },
+    /// Move it to another place in the log, to deliver events again or to skip them
+    Seek {
+        /// Its name
+        name: String,
+        /// Place in the log at which it goes on
+        #[arg(long, value_name = "start|now|TIME|ID", allow_hyphen_values = true)]
+        to: Start,
+        #[command(flatten)]
+        consent: ConsentArgs,
+    },
+    /// Delete it with all its state: progress, retries and dead letters
+    Delete {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        consent: ConsentArgs,
+    },
+}
+
+/// Consent to what cannot be undone.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ConsentArgs {
+    /// Do it without asking
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventCommand {
+    /// List events, newest first
+    List(EventListArgs),
+    /// Show one event and where it stands for each subscription
+    Show {
+        /// Its id
+        #[arg(value_parser = event_id, allow_hyphen_values = true)]
+        id: EventId,
+    },
+    /// Explain in sentences what became of an event, or what it waits for
+    Why {
+        /// Its id
+        #[arg(value_parser = event_id, allow_hyphen_values = true)]
+        id: EventId,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct EventListArgs {
+    /// Only of topics like this, with * for any text; may be repeated
+    #[arg(long = "topic", value_name = "PATTERN")]
+    pub(crate) topics: Vec<Pattern>,
+    /// Only of types like this, with * for any text; may be repeated
+    #[arg(long = "type", value_name = "PATTERN")]
+    pub(crate) types: Vec<Pattern>,
+    /// Only of this key
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) key: Option<String>,
+    /// Only with a smaller id: the next page
+    #[arg(long, value_name = "ID", value_parser = event_id, allow_hyphen_values = true)]
+    pub(crate) before: Option<EventId>,
+    /// How many at the most
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=limits::PAGE_ROWS_MAX as u64))]
+    pub(crate) limit: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadLetterCommand {
+    /// List dead letters, oldest event first
+    List(DeadLetterListArgs),
+    /// Show one dead letter with its attempts
+    Show(LetterArgs),
+    /// Replace the payload that a replay will deliver; the event itself stays as it was emitted
+    Edit {
+        #[command(flatten)]
+        letter: LetterArgs,
+        /// Payload: JSON itself, @FILE, or - for stdin
+        #[arg(long, value_name = "JSON|@FILE|-", allow_negative_numbers = true)]
+        payload: String,
+        /// Take the payload as it is, JSON or not
+        #[arg(long)]
+        raw: bool,
+    },
+    /// Deliver dead letters again, with their attempts counted anew
+    Replay(WhichArgs),
+    /// Give dead letters up for good
+    Discard {
+        #[command(flatten)]
+        which: WhichArgs,
+        #[command(flatten)]
+        consent: ConsentArgs,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DeadLetterListArgs {
+    /// Only of this subscription
+    #[arg(long, value_name = "NAME")]
+    pub(crate) subscription: Option<String>,
+    /// Only of events with a larger id: the next page
+    #[arg(long, value_name = "ID", value_parser = event_id, allow_hyphen_values = true)]
+    pub(crate) after: Option<EventId>,
+    /// How many at the most
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=limits::PAGE_ROWS_MAX as u64))]
+    pub(crate) limit: u64,
+}
+
+/// One dead letter.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LetterArgs {
+    /// Subscription in which the event died
+    #[arg(value_name = "SUBSCRIPTION")]
+    pub(crate) subscription: String,
+    /// The event's id
+    #[arg(value_name = "ID", value_parser = event_id, allow_hyphen_values = true)]
+    pub(crate) id: EventId,
+}
+
+/// One dead letter or all of a subscription.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WhichArgs {
+    /// Subscription in which events died
+    #[arg(value_name = "SUBSCRIPTION")]
+    pub(crate) subscription: String,
+    /// The event's id; or give --all
+    #[arg(
+        value_name = "ID",
+        value_parser = event_id,
+        allow_hyphen_values = true,
+        required_unless_present = "all",
+        conflicts_with = "all"
+    )]
+    pub(crate) id: Option<EventId>,
+    /// All dead letters of the subscription
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Bring the store to this version's schema; it is created if it is absent
+    Migrate {
+        /// Print the SQL instead of running it
+        #[arg(long)]
+        sql: bool,
+    },
+    /// Look for damage (exit 10 if there is any)
+    Check,
+    /// Remove events that are older than the retention and that every subscription is past
+    Prune {
+        /// How long delivered events are kept
+        #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
+        retention: Duration,
+    },
+}
+
+fn event_id(text: &str) -> Result<EventId> {
+    match text.parse::<i64>() {
+        Ok(id) if id > 0 => Ok(EventId(id)),
+        _ => Err(Error::invalid("an event id is a whole number from 1 on")),
+    }
+}
+
+fn header(text: &str) -> Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(Error::invalid("write a header as NAME=VALUE")),
+    }
+}
+
+fn due(text: &str) -> Result<DueArg> {
+    if let Ok(at) = text.parse() {
+        return Ok(DueArg::At(at));
+    }
+    let after = parse_duration(text)
+        .map_err(|error| Error::invalid(format!("{error}; or give a time such as 2026-11-15T08:30:00Z")))?;
+    bounded(after, limits::DUE_AFTER_MAX, "ten years").map(DueArg::After)
+}
+
+fn retention(text: &str) -> Result<Duration> {
+    const RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    bounded(parse_duration(text)?, RETENTION_MAX, "a hundred years")
+}
+
+fn drain_within(text: &str) -> Result<Duration> {
+    bounded(parse_duration(text)?, limits::ATTEMPT_TIMEOUT_MAX, "24 hours")
+}
+
+fn bounded(duration: Duration, max: Duration, max_text: &str) -> Result<Duration> {
+    if duration > max {
+        return Err(Error::invalid(format!("it is more than {max_text}: check its unit")));
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        Args::try_parse_from(std::iter::once("postrider").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_and_command_has_a_help_sentence() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for arg in
+                command.get_arguments().filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()))
+            {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Args::command());
+    }
+
+    #[test]
+    fn defaults_are_the_same_typed_or_not() {
+        let Command::Relay(relay) = parse("relay --subscription a --sink null").unwrap().command else {
+            panic!("relay is a relay")
+        };
+        assert_eq!((relay.drain_within, relay.retention), (DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT));
+    }
+
+    #[test]
+    fn good_lines_are_accepted() {
+        for line in [
+            "up",
+            "emit order",
+            "emit order --key -1 --payload -5 --due 10m --header a=b=c --idempotency-key x",
+            "emit order --payload - --raw --count 3 --due 2026-11-15T08:30:00Z",
+            "emit --jsonl -",
+            "relay --subscription a --sink stdout --from 17 --order none --on-dead hold --retry fixed:5s",
+            "relay --subscription a --sink null --once --attempts 3 --concurrency 4 --timeout 5s --topic a --topic b.*",
+            "subscription create a --type *.created --from now",
+            "subscription seek a --to start --yes",
+            "event list --before 7 --limit 1000",
+            "dead-letter replay a 7",
+            "dead-letter discard a --all --yes",
+            "store prune --retention 0s",
+            "--json stats --color never -vv",
+            "completions zsh",
+        ] {
+            parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+    }
+
+    #[test]
+    fn bad_lines_get_a_sentence_with_a_remedy() {
+        for (line, remedy) in [
+            ("emit", "--jsonl <FILE|->"),
+            ("emit order --jsonl -", "cannot be used with"),
+            ("emit order --raw", "--payload"),
+            ("emit order --count 0", "not in 1.."),
+            ("emit order --count 2 --idempotency-key x", "cannot be used with"),
+            ("emit order --due -5m", "negative"),
+            ("emit order --due soon", "write it as 500ms"),
+            ("emit order --due 4000d", "check its unit"),
+            ("emit order --header a", "NAME=VALUE"),
+            ("emit order --colour", "--color"),
+            ("relay --subscription a", "--sink"),
+            ("relay --subscription a --sink null --from yesterday", "use start, now"),
+            ("relay --subscription a --sink null --retry often", "fixed:5s"),
+            ("relay --subscription a --sink null --concurrency 0", "1..=10000"),
+            ("relay --subscription a --sink null --timeout -1s", "negative"),
+            ("relay --subscription a --sink null --drain-within 3d", "check its unit"),
+            ("subscription create a --topic a?", "use letters, digits"),
+            ("event show 0", "from 1 on"),
+            ("event show -3", "from 1 on"),
+            ("event list --limit 0", "1..=1000"),
+            ("dead-letter replay a", "<ID>"),
+            ("dead-letter replay a 7 --all", "cannot be used with"),
+            ("store prune --retention 99999999d", "check its unit"),
+            ("stat", "stats"),
+        ] {
+            let error = parse(line).expect_err(line);
+            assert_eq!(error.exit_code(), i32::from(exit::USAGE), "{line}");
+            assert!(error.to_string().contains(remedy), "{line}: {error}");
+        }
+    }
+}

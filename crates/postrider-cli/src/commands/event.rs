@@ -1,0 +1,452 @@
+//! `postrider event`.
+
+use postrider_core::store::{AttemptReport, DeliveryReport, EventQuery, LetterId};
+use postrider_core::{
+    DeliveryState, Error, ErrorKind, Event, EventId, Filter, Headers, Key, Result, Store, Timestamp,
+};
+use serde::Serialize;
+
+use super::{Context, subscription};
+use crate::args::{EventCommand, EventListArgs};
+use crate::output::{Cell, Column, Page, Role, View};
+use crate::payload::{self, PayloadView};
+use crate::text;
+use crate::why::{Facts, explain};
+
+/// Runs one of the verbs.
+pub(crate) async fn run<S: Store>(store: &S, command: EventCommand, context: &Context<'_>) -> Result<()> {
+    match command {
+        EventCommand::List(args) => list(store, args, context).await,
+        EventCommand::Show { id } => {
+            let event = existing(store, id).await?;
+            let deliveries = store.event_deliveries(id).await?;
+            let deliveries = deliveries.iter().map(DeliveryView::new).collect();
+            context.output.show(&Shown { event: EventView::new(&event), deliveries })
+        }
+        EventCommand::Why { id } => why(store, id, context).await,
+    }
+}
+
+async fn list<S: Store>(store: &S, args: EventListArgs, context: &Context<'_>) -> Result<()> {
+    let filter = Filter { topics: args.topics, types: args.types };
+    filter.check()?;
+    let limit = args.limit as usize;
+    let query = EventQuery { filter, key: args.key.map(Key::new), before: args.before, limit };
+    let events = store.event_list(query).await?;
+    context.output.show(&List(events.iter().map(EventView::new).collect()))?;
+    match events.last() {
+        None => context.output.note("no events match"),
+        Some(last) if events.len() == limit && last.id > EventId(1) => {
+            context.output.note(&format!("older ones: add --before {}", last.id));
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}
+
+async fn existing<S: Store>(store: &S, id: EventId) -> Result<Event> {
+    store.event_get(id).await?.ok_or_else(|| {
+        Error::new(
+            ErrorKind::NotFound,
+            format!(
+                "event {id} is not in the store: it was never emitted, or it was pruned; `postrider event list` shows what is there"
+            ),
+        )
+    })
+}
+
+async fn why<S: Store>(store: &S, id: EventId, context: &Context<'_>) -> Result<()> {
+    let event = existing(store, id).await?;
+    let reports = store.event_deliveries(id).await?;
+    let mut subscriptions = Vec::with_capacity(reports.len());
+    for report in &reports {
+        let facts = gather(store, id, report, context).await?;
+        let explanation = explain(report, &facts, context.output.page());
+        subscriptions.push(Explained { delivery: DeliveryView::new(report), explanation });
+    }
+    context.output.show(&Why { event: EventView::new(&event), subscriptions })
+}
+
+/// What else must be known to explain where an event stands.
+async fn gather<S: Store>(
+    store: &S,
+    id: EventId,
+    report: &DeliveryReport,
+    context: &Context<'_>,
+) -> Result<Facts> {
+    let store_option = context.store_url.option();
+    let mut facts = Facts { id, store_option, head: None, died_at: None, is_held: false };
+    let name = &report.subscription;
+    match report.state {
+        DeliveryState::Dead => {
+            let letter = LetterId { subscription: name.clone(), event_id: id };
+            facts.died_at = found(store.dead_letter_get(&letter).await)?.map(|letter| letter.died_at);
+        }
+        DeliveryState::Pending => {
+            if let Some(head) = report.behind {
+                let deliveries = store.event_deliveries(head).await?;
+                facts.head = deliveries.into_iter().find(|delivery| delivery.subscription == *name);
+            }
+            let progress = found(store.subscription_report(name).await)?;
+            facts.is_held = progress.is_some_and(|progress| subscription::is_held(&progress.shards));
+        }
+        DeliveryState::Leased | DeliveryState::Done => {}
+    }
+    Ok(facts)
+}
+
+/// Between two calls a letter may be replayed or a subscription deleted; that is no error here.
+fn found<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// An event, in the words that the sinks use.
+#[derive(Debug, Serialize)]
+pub(super) struct EventView<'a> {
+    id: EventId,
+    topic: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    key: Option<&'a str>,
+    #[serde(flatten)]
+    payload: PayloadView<'a>,
+    headers: &'a Headers,
+    created_at: Timestamp,
+    due_at: Option<Timestamp>,
+    #[serde(skip)]
+    bytes: &'a [u8],
+}
+
+impl<'a> EventView<'a> {
+    pub(super) fn new(event: &'a Event) -> Self {
+        Self {
+            id: event.id,
+            topic: event.topic.as_str(),
+            kind: event.kind.as_str(),
+            key: event.key.as_ref().map(Key::as_str),
+            payload: PayloadView::new(&event.payload),
+            headers: &event.headers,
+            created_at: event.created_at,
+            due_at: event.due_at,
+            bytes: &event.payload,
+        }
+    }
+
+    /// The lines that describe it, without its payload.
+    pub(super) fn fields(&self, page: &Page) -> Vec<(&'static str, Cell)> {
+        let mut fields = vec![
+            ("event", Cell::new(self.id.to_string())),
+            ("topic", Cell::new(self.topic)),
+            ("type", Cell::new(self.kind)),
+            ("key", self.key_cell()),
+            ("emitted", Cell::new(page.when(self.created_at))),
+        ];
+        if let Some(at) = self.due_at {
+            fields.push(("due", Cell::new(page.when(at))));
+        }
+        for (index, (name, value)) in self.headers.iter().enumerate() {
+            let label = if index == 0 { "headers" } else { "" };
+            fields.push((label, Cell::new(format!("{name}={value}"))));
+        }
+        fields.push(("payload", Cell::new(text::bytes(self.bytes.len() as u64))));
+        fields
+    }
+
+    fn key_cell(&self) -> Cell {
+        self.key.map_or_else(|| Cell::new("none").role(Role::Faint), Cell::new)
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct List<'a>(Vec<EventView<'a>>);
+
+impl View for List<'_> {
+    fn human(&self, page: &Page) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let mut table = page.table([
+            Column::right("ID"),
+            Column::left("TOPIC"),
+            Column::left("TYPE"),
+            Column::left("KEY"),
+            Column::left("EMITTED"),
+            Column::left("PAYLOAD"),
+        ]);
+        for event in &self.0 {
+            table.row([
+                Cell::new(event.id.to_string()),
+                Cell::short(event.topic),
+                Cell::short(event.kind),
+                event.key.map_or_else(|| Cell::new("-").role(Role::Faint), Cell::short),
+                Cell::new(page.relative(event.created_at)),
+                Cell::short(payload::preview(event.bytes)).role(Role::Faint),
+            ]);
+        }
+        table.finish()
+    }
+}
+
+/// Where an event stands for one subscription.
+#[derive(Debug, Serialize)]
+struct DeliveryView<'a> {
+    subscription: &'a str,
+    state: DeliveryState,
+    attempts: u32,
+    due_at: Option<Timestamp>,
+    behind: Option<EventId>,
+    ahead: Option<u64>,
+    paused: bool,
+    history: Vec<AttemptView<'a>>,
+}
+
+impl<'a> DeliveryView<'a> {
+    fn new(report: &'a DeliveryReport) -> Self {
+        Self {
+            subscription: &report.subscription,
+            state: report.state,
+            attempts: report.attempts,
+            due_at: report.due_at,
+            behind: report.behind,
+            ahead: report.ahead,
+            paused: report.paused,
+            history: report.history.iter().map(AttemptView::new).collect(),
+        }
+    }
+
+    fn state_cell(&self) -> Cell {
+        let role = match self.state {
+            DeliveryState::Done | DeliveryState::Leased => Role::Good,
+            DeliveryState::Pending => Role::Waits,
+            DeliveryState::Dead => Role::Bad,
+        };
+        Cell::new(self.state.as_str()).role(role)
+    }
+}
+
+/// One recorded attempt.
+#[derive(Debug, Serialize)]
+pub(super) struct AttemptView<'a> {
+    attempt: u32,
+    started_at: Timestamp,
+    took_seconds: f64,
+    member: &'a str,
+    error: &'a str,
+    #[serde(skip)]
+    took: String,
+}
+
+impl<'a> AttemptView<'a> {
+    pub(super) fn new(report: &'a AttemptReport) -> Self {
+        Self {
+            attempt: report.attempt,
+            started_at: report.started_at,
+            took_seconds: report.took.as_secs_f64(),
+            member: &report.member,
+            error: &report.error,
+            took: text::span(report.took),
+        }
+    }
+
+    /// The recorded attempts of one delivery.
+    pub(super) fn table(attempts: &[Self], page: &Page) -> String {
+        let mut table = page.table([
+            Column::right("ATTEMPT"),
+            Column::left("STARTED"),
+            Column::right("TOOK"),
+            Column::left("MEMBER"),
+            Column::left("ERROR"),
+        ]);
+        for attempt in attempts {
+            table.row([
+                Cell::new(attempt.attempt.to_string()),
+                Cell::new(page.relative(attempt.started_at)),
+                Cell::new(&attempt.took),
+                Cell::short(attempt.member),
+                Cell::new(attempt.error),
+            ]);
+        }
+        table.finish()
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    event: EventView<'a>,
+    deliveries: Vec<DeliveryView<'a>>,
+}
+
+impl View for Shown<'_> {
+    fn human(&self, page: &Page) -> String {
+        let mut text = page.fields(self.event.fields(page));
+        text.push('\n');
+        text.push_str(&payload::block(self.event.bytes));
+        text.push('\n');
+        if self.deliveries.is_empty() {
+            text.push_str("no subscription wants it\n");
+            return text;
+        }
+        let mut table = page.table([
+            Column::left("SUBSCRIPTION"),
+            Column::left("STATE"),
+            Column::right("ATTEMPTS"),
+            Column::left("DUE"),
+        ]);
+        for delivery in &self.deliveries {
+            table.row([
+                Cell::new(delivery.subscription),
+                delivery.state_cell(),
+                Cell::count(u64::from(delivery.attempts)),
+                Cell::new(delivery.due_at.map_or_else(String::new, |at| page.relative(at))),
+            ]);
+        }
+        text.push_str(&table.finish());
+        text
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Why<'a> {
+    event: EventView<'a>,
+    subscriptions: Vec<Explained<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Explained<'a> {
+    #[serde(flatten)]
+    delivery: DeliveryView<'a>,
+    explanation: String,
+}
+
+impl View for Why<'_> {
+    fn human(&self, page: &Page) -> String {
+        let EventView { id, topic, kind, key, created_at, .. } = &self.event;
+        let key = key.map_or_else(|| "no key".to_owned(), |key| format!("key {key}"));
+        let emitted = page.relative(*created_at);
+        let about = format!("event {id}: topic {topic}, type {kind}, {key}, emitted {emitted}");
+        let mut text = page.paint(Role::Faint, &about) + "\n";
+        if self.subscriptions.is_empty() {
+            text.push_str("no subscription wants it\n");
+            return text;
+        }
+        text.push_str(
+            &page.fields(
+                self.subscriptions
+                    .iter()
+                    .map(|explained| (explained.delivery.subscription, Cell::new(&explained.explanation))),
+            ),
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use postrider_core::{Kind, Topic};
+
+    use super::*;
+
+    fn page() -> Page {
+        Page::plain("2026-11-15T08:30:00Z".parse().unwrap())
+    }
+
+    pub(in super::super) fn sample(id: i64) -> Event {
+        let mut headers = Headers::default();
+        headers.set("trace", "abc");
+        Event {
+            id: EventId(id),
+            topic: Topic::new("order"),
+            kind: Kind::new("order.created"),
+            key: Some(Key::new("42")),
+            payload: Bytes::from_static(b"{\"total\": 99}"),
+            headers,
+            created_at: "2026-11-15T08:29:57Z".parse().unwrap(),
+            due_at: None,
+        }
+    }
+
+    fn pending() -> DeliveryReport {
+        DeliveryReport {
+            subscription: "audit".to_owned(),
+            state: DeliveryState::Pending,
+            attempts: 3,
+            due_at: Some("2026-11-15T08:30:12Z".parse().unwrap()),
+            behind: None,
+            ahead: None,
+            paused: false,
+            history: vec![AttemptReport {
+                attempt: 3,
+                started_at: "2026-11-15T08:29:58Z".parse().unwrap(),
+                took: Duration::from_millis(12),
+                member: "host:1".to_owned(),
+                error: "refused".to_owned(),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_list_is_aligned_and_harmless() {
+        let mut odd = sample(1234);
+        odd.key = None;
+        odd.payload = Bytes::from_static(b"\xff");
+        let mut evil = sample(5);
+        evil.key = Some(Key::new("\x1b]0;pwned\x07"));
+        let events = [odd, evil];
+        let expected = "\
+\x20 ID  TOPIC  TYPE           KEY                  EMITTED  PAYLOAD
+1234  order  order.created  -                    3 s ago  (1 byte, not text)
+   5  order  order.created  \\u{1b}]0;pwned\\u{7}  3 s ago  {\"total\": 99}
+";
+        assert_eq!(List(events.iter().map(EventView::new).collect()).human(&page()), expected);
+    }
+
+    #[test]
+    fn one_event_is_told_with_its_deliveries() {
+        let (event, report) = (sample(7), pending());
+        let shown = Shown { event: EventView::new(&event), deliveries: vec![DeliveryView::new(&report)] };
+        let expected = "\
+event    7
+topic    order
+type     order.created
+key      42
+emitted  3 s ago (2026-11-15T08:29:57Z)
+headers  trace=abc
+payload  13 bytes
+
+{\"total\": 99}
+
+SUBSCRIPTION  STATE    ATTEMPTS  DUE
+audit         pending         3  in 12 s
+";
+        assert_eq!(shown.human(&page()), expected);
+        let json = serde_json::to_string(&shown).unwrap();
+        assert!(json.starts_with(
+            r#"{"id":7,"topic":"order","type":"order.created","key":"42","payload":{"total": 99},"headers":{"trace":"abc"},"created_at":"2026-11-15T08:29:57Z","due_at":null,"deliveries":[{"subscription":"audit","state":"pending","attempts":3,"#
+        ), "{json}");
+    }
+
+    #[test]
+    fn why_is_told_in_sentences() {
+        let (event, report) = (sample(7), pending());
+        let explanation = "failed 3 times (refused); next attempt in 12 s".to_owned();
+        let subscriptions = vec![Explained { delivery: DeliveryView::new(&report), explanation }];
+        let why = Why { event: EventView::new(&event), subscriptions };
+        let expected = "\
+event 7: topic order, type order.created, key 42, emitted 3 s ago
+audit  failed 3 times (refused); next attempt in 12 s
+";
+        assert_eq!(why.human(&page()), expected);
+        let json = serde_json::to_value(&why).unwrap();
+        assert_eq!(json["subscriptions"][0]["explanation"], "failed 3 times (refused); next attempt in 12 s");
+        assert_eq!(json["subscriptions"][0]["state"], "pending");
+    }
+}

@@ -1,0 +1,64 @@
+//! The binary `postrider`.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `args` | what can be typed? |
+//! | `commands`, one file per noun | what does it do? |
+//! | `store_url` | on which store? |
+//! | `output`, `text`, `payload`, `why` | what is shown, and in which words? |
+//! | `exit` | how does it end? |
+//! | `jsonl`, `confirm`, `progress`, `signal`, `log` | what else passes between it and its user? |
+//!
+//! It works through the store's traits and contains no SQL.
+
+mod args;
+mod commands;
+mod confirm;
+mod exit;
+mod jsonl;
+mod log;
+mod output;
+mod payload;
+mod progress;
+mod signal;
+mod store_url;
+mod text;
+mod why;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use postrider_core::{Error, ErrorKind, Result};
+
+use crate::args::{Args, Command, GlobalArgs};
+use crate::commands::{Action, Context};
+use crate::output::Output;
+use crate::store_url::StoreUrl;
+
+fn main() -> ExitCode {
+    let Args { global, command } = Args::parse();
+    let output = Output::new(&global);
+    let runs_long = matches!(command, Command::Up | Command::Relay(_));
+    log::init(&global, runs_long, output.stderr_color());
+    match run(command, &global, &output) {
+        Ok(code) => code.into(),
+        Err(error) if output::is_reader_gone(&error) => exit::OK.into(),
+        Err(error) => {
+            output.error(&error);
+            exit::code_of(error.kind()).into()
+        }
+    }
+}
+
+fn run(command: Command, global: &GlobalArgs, output: &Output) -> Result<u8> {
+    if let Command::Completions { shell } = command {
+        return commands::completions::run(shell).map(|()| exit::OK);
+    }
+    let store_url = StoreUrl::parse(&global.store)?;
+    let action = Action::new(command)?;
+    let context = Context { output, store_url, actor: commands::actor() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
+    })?;
+    runtime.block_on(store_url::dispatch(action, &context))
+}

@@ -1,0 +1,107 @@
+//! From a store's URL to the store itself: the one place that knows the concrete stores.
+
+use std::fmt;
+
+use postrider_core::{Error, ErrorKind, Result};
+
+use crate::args::STORE_DEFAULT;
+use crate::commands::{Action, Context};
+
+/// Which store a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// A file. The URL holds no secret.
+    Sqlite(String),
+    /// A server. The URL may hold a password and is therefore not kept for display.
+    Postgres,
+}
+
+impl StoreUrl {
+    /// Reads a URL. Errors name its scheme only, since the rest may hold a password.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        const FORMS: &str = "write sqlite://FILE or postgres://USER@HOST/DATABASE";
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("sqlite") => Ok(Self::Sqlite(url.to_owned())),
+            Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            Some(scheme) => Err(Error::invalid(format!(
+                "the store URL begins with `{scheme}:`, which is unknown: {FORMS}"
+            ))),
+            None if url.is_empty() => Err(Error::invalid(format!("the store URL is empty: {FORMS}"))),
+            None if url.contains('@') => Err(Error::invalid(format!("the store URL has no scheme: {FORMS}"))),
+            None => Err(Error::invalid(format!(
+                "`{url}` is not a store URL: write sqlite://{url} for a file of this name"
+            ))),
+        }
+    }
+
+    /// The `--store` option that a suggested command needs to reach the same store, with a blank before
+    /// it; empty for the default store.
+    pub(crate) fn option(&self) -> String {
+        match self {
+            Self::Sqlite(url) if url == STORE_DEFAULT => String::new(),
+            Self::Sqlite(url) => format!(" --store {}", shell_quoted(url)),
+            Self::Postgres => " --store $POSTRIDER_STORE".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(url) => f.write_str(url),
+            Self::Postgres => f.write_str("postgres://…"),
+        }
+    }
+}
+
+fn shell_quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:._-+=@%,".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Opens the store and runs a command on it.
+pub(crate) async fn dispatch(_action: Action, context: &Context<'_>) -> Result<u8> {
+    match &context.store_url {
+        StoreUrl::Sqlite(_) => {
+            Err(Error::new(ErrorKind::Invalid, "this build of postrider has no SQLite support yet"))
+        }
+        StoreUrl::Postgres => Err(no_postgres()),
+    }
+}
+
+fn no_postgres() -> Error {
+    Error::invalid("this build of postrider has no PostgreSQL support yet: use sqlite://FILE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_apart_by_their_scheme() {
+        assert_eq!(
+            StoreUrl::parse("sqlite://postrider.db").unwrap(),
+            StoreUrl::Sqlite("sqlite://postrider.db".to_owned())
+        );
+        assert_eq!(StoreUrl::parse("postgres://u:secret@h/db").unwrap(), StoreUrl::Postgres);
+        assert!(!StoreUrl::Postgres.to_string().contains("secret"));
+    }
+
+    #[test]
+    fn bad_urls_are_refused_without_repeating_secrets() {
+        for bad in ["", "user:secret@host", "mysql://user:secret@host/db", "secret@host"] {
+            let message = StoreUrl::parse(bad).unwrap_err().to_string();
+            assert!(message.contains("sqlite://") && !message.contains("secret"), "{message}");
+        }
+        let message = StoreUrl::parse("postrider.db").unwrap_err().to_string();
+        assert!(message.contains("sqlite://postrider.db"), "{message}");
+    }
+
+    #[test]
+    fn suggested_commands_name_the_store_only_if_they_must() {
+        let option = |url: &str| StoreUrl::parse(url).unwrap().option();
+        assert_eq!(option(STORE_DEFAULT), "");
+        assert_eq!(option("sqlite:///tmp/a.db"), " --store sqlite:///tmp/a.db");
+        assert_eq!(option("sqlite:///tmp/my db's"), r" --store 'sqlite:///tmp/my db'\''s'");
+    }
+}
