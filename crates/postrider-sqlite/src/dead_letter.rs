@@ -78,13 +78,13 @@ pub(crate) fn dead_letter_replay(
     which: &DeadLetterQuery,
     auditor: &Auditor,
 ) -> Result<u64> {
-    let newest = event_issued(tx)?;
+    let behind_all = event_issued(tx)?.0 + 1;
     let replay = |dead: &Dead| {
         tx.prepare_cached(sql!("dead_letter_replay"))?.execute((
             dead.subscription_id.0,
             dead.letter.event_id.0,
             auditor.now.as_micros(),
-            newest.0,
+            behind_all,
         ))
     };
     for_each_dead(tx, which, auditor, "dead_letter_replay", replay)
