@@ -10,13 +10,19 @@
 //! | [`memory_store`] | what do these promises mean, as a program? |
 //! | [`manual_clock`] | what time is it? The time that the test says. |
 //! | [`interference`] | what can go wrong between a call and its return? |
+//! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
+//! | [`scripted_sink`] | what does a receiver answer, and when? |
 
 pub mod conformance;
+pub mod history;
 pub mod interference;
 pub mod manual_clock;
 pub mod memory_store;
+pub mod scripted_sink;
 
 pub use conformance::Rig;
+pub use history::{Expectation, History, Incarnation, Violation};
 pub use interference::{Interference, Moment, Odds, SeededInterference, When};
 pub use manual_clock::ManualClock;
 pub use memory_store::{MemoryOptions, MemoryStore, MemoryTx, MemoryWork};
+pub use scripted_sink::{Chance, ScriptedSink, Step};
