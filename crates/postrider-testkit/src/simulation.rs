@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 pub use plan::{Handling, Plan, Receiver};
 
 use crate::history::{Expectation, History, Record, Subject, Violation};
+use crate::interference::{Odds, SeededInterference};
 use crate::memory_store::{MemoryOptions, MemoryStore};
 
 /// The one subscription of a simulation.
@@ -104,8 +105,10 @@ struct World {
     plan: Plan,
     sabotage: Option<Sabotage>,
     clock: SimClock,
-    /// The store without interference, for producers, operators and the truth.
+    /// The store without interference, for operators and the truth.
     store: MemoryStore,
+    /// The store as producers see it: all that goes wrong is that their wakes get lost.
+    producers: MemoryStore,
     history: History,
     rng: Mutex<fastrand::Rng>,
     /// How many events each key has; the last stands for no key.
@@ -125,9 +128,13 @@ impl World {
         let clock = SimClock::new();
         let default = MemoryOptions::default();
         let options = MemoryOptions { pace: Pace { lease: plan.lease, ..default.pace }, ..default };
+        let store = MemoryStore::with_options(clock.clone(), options);
+        let wakes =
+            Odds { yields_max: 0, fail_before: 0.0, fail_after: 0.0, lose_wake: plan.calls.lose_wake };
         Arc::new(Self {
             rng: Mutex::new(fastrand::Rng::with_seed(plan.seed)),
-            store: MemoryStore::with_options(clock.clone(), options),
+            producers: store.clone().with_interference(Arc::new(SeededInterference::new(plan.seed, wakes))),
+            store,
             history: History::new(clock.clone()),
             emitted: Mutex::new(vec![0; plan.keys as usize + 1]),
             incarnations: AtomicU64::new(0),

@@ -52,6 +52,7 @@ async fn emit(world: &World) {
     if let Some(delay) = delay {
         event = event.due_after(Duration::from_millis(delay));
     }
-    let ids = world.store.event_emit(vec![event.clone()]).await.expect("nothing interferes with producers");
+    let ids =
+        world.producers.event_emit(vec![event.clone()]).await.expect("producers lose nothing but wakes");
     world.history.emitted(ids[0], &event);
 }
