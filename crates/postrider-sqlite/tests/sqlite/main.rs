@@ -1,0 +1,13 @@
+//! What the SQLite store promises beyond the conformance suite, each promise with real files.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod dead_letters;
+mod due;
+mod emit;
+mod fetch;
+mod open;
+mod ownership;
+mod prune;
+mod scene;
+mod seek;
+mod settle;
