@@ -46,6 +46,9 @@
 //!
 //! *One machine.* WAL mode needs memory shared between processes; a network file system has none.
 //!
+//! *One library in a process.* Two copies of SQLite in one process break each other's file locks; emit
+//! through the re-exported [`rusqlite`].
+//!
 //! *A safe library.* SQLite before 3.51.3 can lose committed writes when two connections checkpoint at
 //! once. This crate refuses to run on one; producers in other languages should have a newer one too.
 

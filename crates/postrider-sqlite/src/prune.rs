@@ -88,7 +88,8 @@ fn walk(conn: &Connection, from: EventId, floor: EventId, cutoff: Timestamp) -> 
             break;
         }
     }
-    Ok(bite)
+    let goes_on = rows.next()?.is_some_and(|row| row.get(0).is_ok_and(|id: i64| id <= floor.0));
+    Ok(if goes_on { bite } else { over(bite) })
 }
 
 /// The round is over; the next one begins at the front.

@@ -62,7 +62,7 @@ impl SqliteStore {
         let for_writer = options.clone();
         let (writer, (id, wal)) = ConnectionThread::start("writer", move || {
             let conn = open::open_writer(&for_writer)?;
-            let found = (migrate::store_id(&conn)?, open::wal_path(&conn));
+            let found = (migrate::store_id(&conn)?, open::wal_path(&for_writer)?);
             Ok((Writer::new(conn), found))
         })
         .await?;
@@ -252,9 +252,10 @@ impl Store for SqliteStore {
 
     async fn stats(&self) -> Result<StoreReport> {
         let (observer, now, wal) = (self.observer(), self.now(), self.inner.wal.clone());
+        let location = format!("{} (SQLite {})", self.inner.options.path.display(), rusqlite::version());
         self.read(move |tx| {
             let bytes = open::bytes_on_disk(tx, &wal)?;
-            report::store_report(tx, &observer, now, bytes)
+            report::store_report(tx, &observer, now, report::Place { location, bytes })
         })
         .await
     }

@@ -102,9 +102,11 @@ async fn a_damaged_file_is_refused_before_it_loses_anything() {
     let path = dir.path().join("app.db");
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(&postrider_sqlite::schema_sql()).unwrap();
+    conn.execute_batch("begin immediate").unwrap();
     for n in 0..500 {
         postrider_core::emit(&conn, Event::new("order").key(n).payload(vec![7; 500])).unwrap();
     }
+    conn.execute_batch("commit").unwrap();
     drop(conn);
     let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start(20 * 4096)).unwrap();
