@@ -86,6 +86,16 @@ impl SqliteStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// Closes the store and waits until that is done, if this is its last clone. Whoever closes a database
+    /// last moves the WAL into the file, so that the file alone is complete; without this call the
+    /// connections close on their own threads, which the end of the process may forestall.
+    pub async fn close(self) {
+        if let Some(inner) = Arc::into_inner(self.inner) {
+            inner.reader.close().await;
+            inner.writer.close().await;
+        }
+    }
+
     fn now(&self) -> Timestamp {
         self.inner.options.clock.now()
     }

@@ -65,14 +65,7 @@ async fn a_newer_schema_is_refused_and_the_file_stays_as_it_is() {
     conn.execute("update postrider_meta set value = '2' where name = 'schema_version'", []).unwrap();
     let path = scene.path();
     let Scene { store, dir, .. } = scene;
-    drop(store);
-    // Whoever closes last moves the WAL into the file; the store's threads may still be about to.
-    while !matches!(
-        conn.query_row("pragma journal_mode = delete", [], |row| row.get::<_, String>(0)).as_deref(),
-        Ok("delete")
-    ) {
-        std::thread::yield_now();
-    }
+    store.close().await;
     drop(conn);
     let before = fs::read(&path).unwrap();
     refuses(&path, ErrorKind::Incompatible, "schema version 2").await;
@@ -152,4 +145,19 @@ async fn a_store_keeps_its_identity_and_says_what_it_is() {
     assert_eq!((report.store_id, report.schema_version, report.events), (id, 1, 2));
     assert!(report.location.contains("app.db (SQLite 3.") && report.bytes > 0);
     assert_eq!(report.subscriptions[0].lag_events, 2);
+}
+
+#[tokio::test]
+async fn a_closed_store_is_one_complete_file() {
+    let scene = Scene::new().await;
+    let clone = scene.store.clone();
+    let ids = scene.emit(&["a", "b"]).await;
+    let Scene { store, dir, .. } = scene;
+    store.close().await;
+    assert!(clone.event_get(ids[0]).await.unwrap().is_some(), "a clone keeps it open");
+    clone.close().await;
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    fs::copy(dir.path().join("app.db"), dir.path().join("copy.db")).unwrap();
+    let copy = SqliteStore::open(SqliteOptions::new(dir.path().join("copy.db"))).await.unwrap();
+    assert!(copy.event_get(ids[1]).await.unwrap().is_some());
 }
