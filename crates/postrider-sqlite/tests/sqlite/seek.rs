@@ -60,6 +60,7 @@ async fn a_seek_fences_the_owner_and_takes_only_the_rows_above() {
     scene.settle(&hold, Settle { mark: Some(at(ids[3])), rows, ..Settle::default() }).await;
     let to = scene.store.subscription_seek("mail", Start::Id(ids[1]), "ann").await.unwrap();
     assert_eq!(to, at(ids[0]));
+    assert_eq!(scene.store.check().await.unwrap(), Vec::<String>::new());
     assert!(scene.store.fetch(&hold, to, ROOM).await.unwrap_err().is_fenced());
     let hold = scene.take("mail").await;
     assert_eq!(hold.shards[0].position, to);
