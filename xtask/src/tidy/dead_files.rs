@@ -105,23 +105,25 @@ fn resolve(path: &str) -> String {
 
 /// A statement that nobody includes is not tested against the schema, and rots.
 pub(crate) fn statements(tree: &Tree) -> Vec<Violation> {
-    let unused = |file: &&TextFile| {
-        file.path.starts_with("crates/") && !tree.rust().any(|(source, _)| includes(source, file))
-    };
+    let unused = |file: &&TextFile| file.path.starts_with("crates/") && !is_included(tree, file);
     tree.with_extension("sql")
         .filter(unused)
         .map(|file| file.violation(1, "dead-file", "no `include_str!` names this file: use it or delete it"))
         .collect()
 }
 
-/// Whether a Rust file names the `.sql` file: by its path, or by its stem in a macro that adds `.sql`.
-fn includes(source: &TextFile, file: &TextFile) -> bool {
+/// Whether a Rust file of the same package names the `.sql` file: by its path, or by its stem if a macro of
+/// the package adds the ending.
+fn is_included(tree: &Tree, file: &TextFile) -> bool {
     let package = |path: &str| path.split('/').take(2).collect::<Vec<_>>().join("/");
-    if package(&source.path) != package(&file.path) {
-        return false;
-    }
+    let of_package = || tree.rust().filter(|(source, _)| package(&source.path) == package(&file.path));
+    let adds_ending = of_package()
+        .any(|(source, _)| source.rust().is_some_and(|rust| rust.texts().any(|(_, text)| text == ".sql")));
+    of_package().any(|(source, _)| names(source, file, adds_ending))
+}
+
+fn names(source: &TextFile, file: &TextFile, adds_ending: bool) -> bool {
     let Some(rust) = source.rust() else { return false };
-    let adds_ending = rust.texts().any(|(_, text)| text == ".sql");
     rust.tokens.iter().any(|token| match &token.kind {
         TokenKind::Text(text) if text.rsplit('/').next() == Some(file.name()) => {
             let named = text.trim_start_matches(['.', '/']);
@@ -174,8 +176,10 @@ mod tests {
         let files = [
             ("crates/a/src/lib.rs", "const A: &str = include_str!(\"../sql/event_list.sql\");"),
             ("crates/a/sql/event_list.sql", ""),
-            ("crates/b/src/lib.rs", "fn f() { concat!(\"../sql/\", \"x\", \".sql\"); sql!(fetch); }"),
+            ("crates/b/src/lib.rs", "mod c; fn f() { concat!(\"../sql/\", \"x\", \".sql\"); sql!(fetch); }"),
+            ("crates/b/src/c.rs", "fn g() { sql!(\"settle\"); }"),
             ("crates/b/sql/fetch.sql", ""),
+            ("crates/b/sql/settle.sql", ""),
         ];
         check(statements, &files, &[]);
     }

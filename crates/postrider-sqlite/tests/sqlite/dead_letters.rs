@@ -65,7 +65,7 @@ async fn a_replay_delivers_the_edited_payload_and_happens_once() {
     assert_eq!(runs(&due), [vec![ids[0].0], vec![ids[1].0, ids[2].0]]);
     let (skipped, held) = (&due.runs[0], &due.runs[1]);
     assert!(!skipped.parks && held.parks);
-    assert_eq!(skipped.rows[0].turn, ids[3].0, "it goes behind what is there");
+    assert!(skipped.rows[0].turn > ids[3].0, "it goes behind all that was emitted");
     assert_eq!((&held.rows[0].event.payload, held.rows[0].attempts), (&edited, 0));
     assert_eq!(scene.store.event_get(ids[1]).await.unwrap().unwrap().payload, "{}");
     assert_eq!(scene.number("select count(*) from postrider_audit where actor = 'ann'"), 3);
