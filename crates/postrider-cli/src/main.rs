@@ -60,5 +60,8 @@ fn run(command: Command, global: &GlobalArgs, output: &Output) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
     })?;
-    runtime.block_on(store_url::dispatch(action, &context))
+    let done = runtime.block_on(store_url::dispatch(action, &context));
+    // A write to a pipe that nobody empties may hang in a thread; the process must end all the same.
+    runtime.shutdown_background();
+    done
 }
