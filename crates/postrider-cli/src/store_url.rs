@@ -6,8 +6,9 @@ use postrider_core::{Error, Result};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::args::{STORE_DEFAULT, StoreCommand};
+use crate::commands::store::Script;
 use crate::commands::{self, Absent, Action, Context, FirstLook};
-use crate::{exit, output};
+use crate::exit;
 
 /// Which store a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +67,8 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
     match &context.store_url {
         StoreUrl::Sqlite(url) => {
             if let Action::Store(StoreCommand::Migrate { sql: true }) = action {
-                return output::print(&postrider_sqlite::schema_sql()).map(|()| exit::OK);
+                let script = Script { sql: postrider_sqlite::schema_sql() };
+                return context.output.show(&script).map(|()| exit::OK);
             }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)

@@ -153,4 +153,8 @@ fn an_error_cannot_reach_the_terminal_unescaped() {
     place.ok(&["store", "migrate"]);
     let ran = place.run(&["subscription", "show", "\x1b[2J"]);
     assert!(ran.code == 3 && !ran.stderr.contains('\x1b'), "{ran:?}");
+    let ran = place.run(&["event", "show", "\x1b[2J"]);
+    assert!(ran.code == 2 && !ran.stderr.contains('\x1b'), "{ran:?}");
+    let ran = place.run(&["event", "show", "x", "--json"]);
+    assert!(ran.code == 2 && ran.stderr.starts_with("{\"error\":"), "{ran:?}");
 }

@@ -22,6 +22,7 @@ fn migrate_makes_a_store_and_says_which() {
 fn the_printed_sql_makes_the_same_store_and_printing_makes_none() {
     let place = Place::new();
     let sql = place.ok(&["store", "migrate", "--sql"]);
+    assert_eq!(place.json(&["store", "migrate", "--sql"])["sql"], sql);
     assert!(!place.database().exists());
     Connection::open(place.database()).unwrap().execute_batch(&sql).unwrap();
     place.ok(&["emit", "order"]);
