@@ -133,3 +133,14 @@ fn what_cannot_be_undone_needs_consent() {
     }
     assert_eq!(events(&place.json(&["dead-letter", "list"])), [1, 2, 3]);
 }
+
+#[test]
+fn what_destroys_or_skips_is_audited_with_the_user() {
+    let place = with_dead_letters();
+    place.ok(&["dead-letter", "discard", "audit", "1", "--yes"]);
+    place.ok(&["subscription", "seek", "audit", "--to", "now", "--yes"]);
+    place.ok(&["subscription", "delete", "audit", "--yes"]);
+    let audit = place.audit();
+    assert_eq!(audit.len(), 3, "{audit:?}");
+    assert!(audit.iter().all(|(actor, _)| actor == "tester (cli)"), "{audit:?}");
+}

@@ -120,17 +120,32 @@ impl Place {
         content.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Runs a worker in this process that refuses every event for good until nothing is left.
+    /// Runs a worker in this process that refuses every event for good, until nothing is left.
     pub(crate) fn refuse_everything(&self, subscription: NewSubscription) {
+        self.fail_everything(subscription, Failure::permanent("refused \x1b[31mfor good"));
+    }
+
+    /// Runs a worker in this process that fails at every event, until nothing can be attempted now.
+    pub(crate) fn fail_everything(&self, subscription: NewSubscription, failure: Failure) {
         let url = format!("sqlite://{}", self.database().display());
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let store = SqliteStore::open(SqliteOptions::from_url(&url).unwrap()).await.unwrap();
-            let worker = Worker::new(subscription)
-                .each(|_: Delivery| async { Err::<(), _>(Failure::permanent("refused \x1b[31mfor good")) });
+            let worker = Worker::new(subscription).each(move |_: Delivery| {
+                let failure = failure.clone();
+                async move { Err::<(), _>(failure) }
+            });
             let relay = Relay::new(store).name("refuser").worker(worker);
             relay.run_until_idle(std::future::pending()).await.unwrap();
         });
+    }
+
+    /// Who did what, as the store's audit tells it.
+    pub(crate) fn audit(&self) -> Vec<(String, String)> {
+        let database = Connection::open(self.database()).unwrap();
+        let mut lines = database.prepare("select actor, action from postrider_audit order by id").unwrap();
+        let lines = lines.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        lines.map(Result::unwrap).collect()
     }
 }
 

@@ -1,4 +1,6 @@
-use postrider_core::NewSubscription;
+use std::time::Duration;
+
+use postrider_core::{Failure, NewSubscription, OnDead, RetryPolicy};
 use serde_json::{Value, json};
 
 use crate::harness::Place;
@@ -115,6 +117,53 @@ fn why_tells_what_became_of_an_event() {
     assert_eq!(json["event"]["id"], 1);
     assert_eq!(json["subscriptions"][0]["explanation"], "delivered");
     assert_eq!(json["subscriptions"][0]["state"], "done");
+}
+
+#[test]
+fn why_tells_what_an_event_waits_for() {
+    let place = Place::new();
+    let patient = || NewSubscription::new("audit").retry(RetryPolicy::fixed(Duration::from_secs(3600)));
+    place.ok(&["subscription", "create", "audit", "--retry", "fixed:1h"]);
+    for key in ["a", "a", "b"] {
+        place.ok(&["emit", "order", "--key", key]);
+    }
+    place.fail_everything(patient(), Failure::retry("connection refused"));
+    let why = |id: &str| place.json(&["event", "why", id])["subscriptions"][0]["explanation"].clone();
+    let idle = "; no member delivers the subscription: start a relay or the application's worker";
+    let failed = "failed once (connection refused); next attempt in 60 min";
+    assert_eq!(why("1"), format!("{failed}{idle}"));
+    assert_eq!(why("2"), format!("waits behind event 1 of its key, which {failed}{idle}"));
+    let shown = place.ok(&["subscription", "show", "audit"]);
+    for told in [
+        "parked keys   2\n",
+        "PARKED KEY  HEAD  WAITING  NEXT ATTEMPT\n",
+        "a              1        2  in 60 min\n",
+    ] {
+        assert!(shown.contains(told), "{told}: {shown}");
+    }
+    let list = place.ok(&["subscription", "list"]);
+    assert!(list.ends_with("        3       2     0\n"), "{list}");
+    assert_eq!(
+        place.json(&["event", "show", "1"])["deliveries"][0]["history"][0]["error"],
+        "connection refused"
+    );
+}
+
+#[test]
+fn a_key_that_is_held_by_a_dead_letter_says_how_to_free_it() {
+    let place = Place::new();
+    place.ok(&["subscription", "create", "audit", "--on-dead", "hold"]);
+    for _ in 0..2 {
+        place.ok(&["emit", "order", "--key", "a"]);
+    }
+    place.refuse_everything(NewSubscription::new("audit").on_dead(OnDead::Hold));
+    let why = place.ok(&["event", "why", "2"]);
+    assert!(why.contains("waits behind event 1 of its key, which is a dead letter (refused"), "{why}");
+    assert!(why.contains("`postrider dead-letter replay audit 1 --store sqlite://p.db`"), "{why}");
+    assert!(place.ok(&["dead-letter", "show", "audit", "1"]).contains("\nholds "));
+    place.ok(&["dead-letter", "discard", "audit", "1", "--yes"]);
+    place.ok(&["relay", "--subscription", "audit", "--sink", "file:out.jsonl", "--once"]);
+    assert_eq!(place.delivered("out.jsonl").len(), 1);
 }
 
 #[test]
