@@ -24,6 +24,8 @@ const QUEUE_MAX: usize = 64;
 /// A thread that owns a connection and whatever belongs to it.
 pub(crate) struct ConnectionThread<S> {
     calls: mpsc::Sender<Call<S>>,
+    /// Resolves when the thread has closed its connection and ended.
+    ended: oneshot::Receiver<()>,
 }
 
 type Call<S> = Box<dyn FnOnce(&mut S) + Send>;
@@ -36,6 +38,7 @@ impl<S: 'static> ConnectionThread<S> {
     ) -> Result<(Self, T)> {
         let (calls, mut inbox) = mpsc::channel::<Call<S>>(QUEUE_MAX);
         let (reply, opened) = oneshot::channel();
+        let (end, ended) = oneshot::channel::<()>();
         let run = move || {
             let mut state = match guarded(open) {
                 Ok((state, found)) => {
@@ -47,13 +50,15 @@ impl<S: 'static> ConnectionThread<S> {
             while let Some(call) = inbox.blocking_recv() {
                 call(&mut state);
             }
+            drop(state);
+            drop(end);
         };
         thread::Builder::new().name(format!("postrider-{name}")).spawn(run).map_err(|error| {
             Error::new(ErrorKind::Unavailable, "cannot start a thread for the database connection")
                 .with_source(error)
         })?;
-        let found = opened.await.map_err(|_| ended())??;
-        Ok((Self { calls }, found))
+        let found = opened.await.map_err(|_| gone())??;
+        Ok((Self { calls, ended }, found))
     }
 
     /// Runs `call` on the thread and waits for its answer. A call whose caller has gone still runs.
@@ -63,8 +68,15 @@ impl<S: 'static> ConnectionThread<S> {
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let call: Call<S> = Box::new(move |state| drop(reply.send(guarded(|| call(state)))));
-        self.calls.send(call).await.map_err(|_| ended())?;
-        answer.await.map_err(|_| ended())?
+        self.calls.send(call).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Finishes what was called and closes the connection.
+    pub(crate) async fn close(self) {
+        drop(self.calls);
+        // Nothing is ever sent: the thread drops its end behind its connection.
+        let _ = self.ended.await;
     }
 }
 
@@ -88,7 +100,7 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no text")
 }
 
-fn ended() -> Error {
+fn gone() -> Error {
     Error::new(ErrorKind::Internal, "the store's connection thread has ended")
 }
 

@@ -21,7 +21,8 @@
 //!
 //! *When a flush fails,* Linux may mark the pages as clean although they are not on disk, so that the next
 //! flush succeeds and proves nothing. From then on a flush does not count until everything has been copied
-//! into the database file, from memory, and the WAL has been reset.
+//! into the database file, from memory, and the WAL has been reset. A WAL that is gone is such a failure
+//! too: SQLite removes it only when the last connection closes, so somebody else has.
 
 use std::fs::File;
 use std::io;
@@ -61,7 +62,8 @@ impl WalFlush {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
-                    "cannot flush `{}`, so events that could still vanish are kept back: check the disk",
+                    "cannot flush `{}`, so events that could still vanish are kept back: check the disk, and that \
+                     nobody removes this file",
                     self.wal.display()
                 ),
             )
@@ -73,12 +75,7 @@ impl WalFlush {
 }
 
 fn sync(wal: &Path) -> io::Result<()> {
-    match File::open(wal) {
-        Ok(file) => file.sync_data(),
-        // Nothing has been written since the last connection before ours closed the database.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
+    File::open(wal)?.sync_data()
 }
 
 /// Copies the whole WAL into the database file, flushes that, and empties the WAL.
@@ -107,8 +104,7 @@ mod tests {
         conn.busy_timeout(std::time::Duration::ZERO).unwrap();
         conn.execute_batch("pragma journal_mode = wal; create table t (x); insert into t values (1)")
             .unwrap();
-        // A path that leads through a file cannot be opened, and not because it is absent.
-        let mut flush = WalFlush::new(dir.path().join("a.db").join("a.db-wal"));
+        let mut flush = WalFlush::new(dir.path().join("gone.db-wal"));
         assert_eq!(flush.flush(&conn, EventId(7)).unwrap_err().kind(), ErrorKind::Unavailable);
         assert!(!flush.covers(EventId(1)));
 

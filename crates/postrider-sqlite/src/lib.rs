@@ -46,13 +46,17 @@
 //!
 //! *One machine.* WAL mode needs memory shared between processes; a network file system has none.
 //!
+//! *One library in a process.* Two copies of SQLite in one process break each other's file locks; emit
+//! through the re-exported [`rusqlite`].
+//!
 //! *A safe library.* SQLite before 3.51.3 can lose committed writes when two connections checkpoint at
 //! once. This crate refuses to run on one; producers in other languages should have a newer one too.
 
-/// The text of one statement, from the folder `sql`.
+/// The text of one statement, from the folder `sql`. Its header is cut off by the compiler: prepared
+/// statements are looked up by their text, and emit looks one up for every event.
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!("../sql/", $name, ".sql"))
+        const { crate::statement::without_header(include_str!(concat!("../sql/", $name, ".sql"))) }
     };
 }
 
@@ -80,6 +84,7 @@ mod report;
 mod seek;
 mod settle;
 mod shard;
+mod statement;
 mod store;
 mod subscription;
 mod work;

@@ -45,11 +45,15 @@ pub(crate) fn open_reader(options: &SqliteOptions) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Where the WAL of an open database is. SQLite resolves links before it names the file.
-pub(crate) fn wal_path(conn: &Connection) -> PathBuf {
-    let mut path = conn.path().unwrap_or_default().to_owned();
-    path.push_str("-wal");
-    path.into()
+/// Where the WAL of an open database is. SQLite follows links before it names the file.
+pub(crate) fn wal_path(options: &SqliteOptions) -> Result<PathBuf> {
+    let file = std::fs::canonicalize(&options.path).map_err(|error| {
+        Error::new(ErrorKind::Unavailable, format!("cannot find `{}` any more", options.path.display()))
+            .with_source(error)
+    })?;
+    let mut wal = file.into_os_string();
+    wal.push("-wal");
+    Ok(wal.into())
 }
 
 /// What the database and its WAL take on disk.

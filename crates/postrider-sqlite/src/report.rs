@@ -48,23 +48,29 @@ pub(crate) fn subscription_report(
     })
 }
 
-/// The store as a whole. `bytes` is what it takes on disk.
+/// Where a store is, and what it takes there.
+pub(crate) struct Place {
+    pub(crate) location: String,
+    pub(crate) bytes: u64,
+}
+
+/// The store as a whole.
 pub(crate) fn store_report(
     conn: &Connection,
     observer: &Observer,
     now: Timestamp,
-    bytes: u64,
+    place: Place,
 ) -> Result<StoreReport> {
     let members = member_list(conn)?;
     let subscriptions = subscription_list(conn)?;
     Ok(StoreReport {
         store_id: store_id(conn)?,
-        location: format!("{} (SQLite {})", conn.path().unwrap_or_default(), rusqlite::version()),
+        location: place.location,
         schema_version: SCHEMA_VERSION,
         events: event_count(conn, EventId(0), EventId(i64::MAX))?,
         newest_id: event_newest(conn)?,
         oldest_at: event_oldest(conn, EventId(0))?.map(|(_, created_at)| created_at),
-        bytes,
+        bytes: place.bytes,
         members: members
             .into_iter()
             .filter(|member| !observer.is_dead(&member.signs))

@@ -62,7 +62,7 @@ impl SqliteStore {
         let for_writer = options.clone();
         let (writer, (id, wal)) = ConnectionThread::start("writer", move || {
             let conn = open::open_writer(&for_writer)?;
-            let found = (migrate::store_id(&conn)?, open::wal_path(&conn));
+            let found = (migrate::store_id(&conn)?, open::wal_path(&for_writer)?);
             Ok((Writer::new(conn), found))
         })
         .await?;
@@ -84,6 +84,16 @@ impl SqliteStore {
             prune_from: AtomicI64::new(0),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Closes the store and waits until that is done, if this is its last clone. Whoever closes a database
+    /// last moves the WAL into the file, so that the file alone is complete; without this call the
+    /// connections close on their own threads, which the end of the process may forestall.
+    pub async fn close(self) {
+        if let Some(inner) = Arc::into_inner(self.inner) {
+            inner.reader.close().await;
+            inner.writer.close().await;
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -252,9 +262,10 @@ impl Store for SqliteStore {
 
     async fn stats(&self) -> Result<StoreReport> {
         let (observer, now, wal) = (self.observer(), self.now(), self.inner.wal.clone());
+        let location = format!("{} (SQLite {})", self.inner.options.path.display(), rusqlite::version());
         self.read(move |tx| {
             let bytes = open::bytes_on_disk(tx, &wal)?;
-            report::store_report(tx, &observer, now, bytes)
+            report::store_report(tx, &observer, now, report::Place { location, bytes })
         })
         .await
     }

@@ -159,6 +159,7 @@ macro_rules! conformance_tests {
                 a_replaced_owner_writes_nothing,
                 a_replaced_owner_does_no_work,
                 a_replaced_owner_releases_nothing,
+                an_old_hold_stays_fenced_when_its_member_owns_again,
                 a_replaced_member_leaves_without_harm,
                 a_new_owner_starts_where_the_old_one_settled,
                 a_new_owner_learns_the_parked_lanes,

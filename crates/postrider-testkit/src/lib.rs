@@ -12,6 +12,7 @@
 //! | [`interference`] | what can go wrong between a call and its return? |
 //! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
+//! | [`simulation`] | does all of it hold when everything goes wrong? |
 
 pub mod conformance;
 pub mod history;
@@ -19,6 +20,7 @@ pub mod interference;
 pub mod manual_clock;
 pub mod memory_store;
 pub mod scripted_sink;
+pub mod simulation;
 
 pub use conformance::Rig;
 pub use history::{Expectation, History, Incarnation, Violation};

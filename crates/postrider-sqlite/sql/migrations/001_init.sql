@@ -33,9 +33,11 @@ create table postrider_event (
     constraint key_has_1_to_1024_bytes
         check (key is null or length(cast(key as blob)) between 1 and 1024),
     constraint payload_has_at_most_1_mib check (length(cast(payload as blob)) <= 1048576),
-    constraint headers_have_at_most_128_kib check (headers is null or length(cast(headers as blob)) <= 131072),
-    constraint created_at_is_in_microseconds check (typeof(created_at) = 'integer'),
-    constraint due_at_is_in_microseconds check (due_at is null or typeof(due_at) = 'integer'),
+    constraint headers_have_at_most_128_kib
+        check (headers is null or length(cast(headers as blob)) <= 131072),
+    -- Every integer passes and no text does, without a call of typeof().
+    constraint created_at_is_in_microseconds check (created_at <= 9223372036854775807),
+    constraint due_at_is_in_microseconds check (due_at is null or due_at <= 9223372036854775807),
     constraint idempotency_key_has_1_to_255_bytes
         check (idempotency_key is null or length(cast(idempotency_key as blob)) between 1 and 255)
 );

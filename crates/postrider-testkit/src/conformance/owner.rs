@@ -69,10 +69,11 @@ impl<S: LogStore> Owner<S> {
         loop {
             let chunk = self.fetch(after, AMPLE).await?;
             events.extend(chunk.events);
-            after = chunk.end;
             if !chunk.more {
                 return Ok(events);
             }
+            assert!(chunk.end > after, "there is more, but reading on would bring the same again");
+            after = chunk.end;
         }
     }
 

@@ -189,6 +189,19 @@ pub async fn a_replaced_owner_releases_nothing<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
+/// A hold is for one ownership: it is worthless even if its member owns the shards again.
+pub async fn an_old_hold_stays_fenced_when_its_member_owns_again<R: Rig>(rig: &R) -> Kept {
+    let old = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
+    rig.store().shards_release(old.hold()).await?;
+    let new = Owner::of(&rig.second().await, SUBSCRIPTION).await?;
+    new.store.member_leave(new.member).await?;
+    let again = rig.store().shards_take(SUBSCRIPTION, old.member).await?.expect("they are free");
+    assert_eq!(refused(old.settle(Settle::default()).await), ErrorKind::Fenced);
+    assert_eq!(refused(old.fetch(old.position(), AMPLE).await), ErrorKind::Fenced);
+    rig.store().settle(&again.hold, Arc::new(Settle::default())).await?;
+    Ok(())
+}
+
 /// A member that comes back after it was replaced takes nothing from its successor by leaving.
 pub async fn a_replaced_member_leaves_without_harm<R: Rig>(rig: &R) -> Kept {
     let (old, new) = replaced(rig).await?;

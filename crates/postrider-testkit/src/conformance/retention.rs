@@ -119,6 +119,7 @@ pub async fn retention_goes_bite_by_bite<R: Rig>(rig: &R) -> Kept {
         if !pruned.more {
             break;
         }
+        assert!(pruned.removed > 0, "there is more, but a bite removed nothing");
     }
     assert_eq!(bites.iter().sum::<u64>(), limits::PRUNE_ROWS_MAX as u64 + 10);
     assert!(bites.len() >= 2, "{bites:?}");

@@ -68,3 +68,67 @@ pub(super) fn assert_may_finish(old: Option<&StoredRow>) {
     let dead = old.is_some_and(|old| old.state == DeliveryState::Dead);
     debug_assert!(!dead, "an owner finished a dead letter: {old:?}");
 }
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use postrider_core::settle::Settle;
+    use postrider_core::{Event, NewSubscription, Store};
+
+    use crate::conformance::owner::{Owner, SECOND, SUBSCRIPTION, event_of};
+    use crate::conformance::run;
+    use crate::{ManualClock, MemoryStore};
+
+    /// Two events of one key and their owner, which then settles as the test says.
+    fn settle(steps: impl Fn(&Owner<MemoryStore>, &[Event]) -> Vec<Settle>) {
+        let store = MemoryStore::new(ManualClock::new());
+        run(async {
+            let owner = Owner::create(&store, NewSubscription::new(SUBSCRIPTION)).await?;
+            let mut events = Vec::new();
+            for id in store.event_emit(vec![event_of("a"); 2]).await? {
+                events.extend(store.event_get(id).await?);
+            }
+            for step in steps(&owner, &events) {
+                owner.settle(step).await?;
+            }
+            Ok(())
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "which its position does not cover")]
+    fn a_row_above_the_mark_is_met_in_the_act() {
+        settle(|owner, events| {
+            let rows = vec![owner.row(&events[1]).failed(SECOND)];
+            vec![Settle { mark: Some(owner.position().at(events[0].id)), rows, ..Settle::default() }]
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "2 heads in the lane")]
+    fn a_second_head_is_met_in_the_act() {
+        settle(|owner, events| {
+            let rows = events.iter().map(|event| owner.row(event).failed(SECOND)).collect();
+            vec![Settle { mark: Some(owner.position().at(events[1].id)), rows, ..Settle::default() }]
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "0 heads in the lane")]
+    fn a_lane_that_nobody_frees_is_met_in_the_act() {
+        settle(|owner, events| {
+            let rows = vec![owner.row(&events[0]).failed(SECOND), owner.row(&events[1]).waiting()];
+            let parked = Settle { mark: Some(owner.position().at(events[1].id)), rows, ..Settle::default() };
+            vec![parked, Settle { done: vec![events[0].id], ..Settle::default() }]
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "an owner finished a dead letter")]
+    fn an_owner_that_touches_a_dead_letter_is_met_in_the_act() {
+        settle(|owner, events| {
+            let rows = vec![owner.row(&events[0]).dead_skipped()];
+            let died = Settle { mark: Some(owner.position().at(events[0].id)), rows, ..Settle::default() };
+            vec![died, Settle { done: vec![events[0].id], ..Settle::default() }]
+        });
+    }
+}

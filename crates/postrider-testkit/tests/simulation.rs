@@ -1,0 +1,60 @@
+//! Thousands of seeds keep every promise, and planted bugs do not go unnoticed.
+//!
+//! `POSTRIDER_SEEDS=N` sets how many seeds are tried, `POSTRIDER_SEED=S` runs one of them.
+
+use postrider_runtime::sabotage::Sabotage;
+use postrider_testkit::simulation::{Plan, Report, run};
+
+const SEEDS: u64 = 2_000;
+/// A planted bug must be found within this many seeds.
+const SEEDS_TO_CATCH: u64 = 400;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number of seeds"))
+}
+
+#[test]
+fn every_seed_keeps_every_promise() {
+    let seeds = match number("POSTRIDER_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("POSTRIDER_SEEDS").unwrap_or(SEEDS),
+    };
+    let mut total = Report::default();
+    for seed in seeds.clone() {
+        match run(&Plan::from_seed(seed), None) {
+            Ok(report) => total.add(report),
+            Err(broken) => panic!("{broken}"),
+        }
+    }
+    println!("{} seeds: {total:?}", seeds.end - seeds.start);
+    assert!(total.handled >= total.emitted, "the simulation did nothing");
+}
+
+#[test]
+fn the_same_seed_does_the_same() {
+    for seed in 0..20 {
+        let reports: Vec<Report> =
+            (0..2).map(|_| run(&Plan::from_seed(seed), None).expect("it keeps all")).collect();
+        assert_eq!(reports[0], reports[1], "seed {seed}");
+    }
+}
+
+/// The first seed that shows a planted bug.
+fn caught(sabotage: Sabotage) -> Option<u64> {
+    (0..SEEDS_TO_CATCH).find(|seed| run(&Plan::from_seed(*seed), Some(sabotage)).is_err())
+}
+
+#[test]
+fn an_ack_before_the_handler_ends_is_caught() {
+    assert!(caught(Sabotage::AckEarly).is_some());
+}
+
+#[test]
+fn order_broken_on_retry_is_caught() {
+    assert!(caught(Sabotage::ForgetToPark).is_some());
+}
+
+#[test]
+fn a_lost_wake_without_a_poll_is_caught() {
+    assert!(caught(Sabotage::TrustWakes).is_some());
+}
