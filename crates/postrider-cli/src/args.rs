@@ -159,7 +159,13 @@ pub(crate) struct EmitArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) idempotency_key: Option<String>,
     /// Emit this many equal events, in transactions of at most 1,000
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "idempotency_key")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..),
+        allow_negative_numbers = true,
+        conflicts_with = "idempotency_key"
+    )]
     pub(crate) count: Option<u64>,
     /// Emit one event per line of a file (- for stdin): JSON objects with topic, type, key, payload,
     /// headers, due_at and idempotency_key, in transactions of at most 1,000 lines

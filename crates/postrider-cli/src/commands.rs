@@ -48,6 +48,13 @@ pub(crate) enum Absent {
     Refuse,
 }
 
+/// How closely a store is looked at before it is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstLook {
+    Thorough,
+    Brief,
+}
+
 impl Action {
     /// Reads and checks a command's input.
     pub(crate) fn new(command: Command) -> Result<Self> {
@@ -78,6 +85,15 @@ impl Action {
             | Self::Subscription(SubscriptionCommand::Create { .. })
             | Self::Store(StoreCommand::Migrate { .. }) => Absent::Create,
             _ => Absent::Refuse,
+        }
+    }
+
+    /// What runs for long looks for damage first. A short command must not read a large store through,
+    /// and `store check` is to report damage, not to stumble over it.
+    pub(crate) fn first_look(&self) -> FirstLook {
+        match self {
+            Self::Up | Self::Relay(_) | Self::Store(StoreCommand::Migrate { .. }) => FirstLook::Thorough,
+            _ => FirstLook::Brief,
         }
     }
 }

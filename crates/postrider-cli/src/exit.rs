@@ -4,6 +4,8 @@
 
 use postrider_core::ErrorKind;
 
+use crate::text;
+
 /// Done.
 pub(crate) const OK: u8 = 0;
 /// Something unforeseen: a bug, or an answer of the database that nobody expected.
@@ -71,6 +73,12 @@ pub(crate) fn word_of(kind: ErrorKind) -> &'static str {
         ErrorKind::Incompatible => "incompatible",
         _ => "internal",
     }
+}
+
+/// An error as `--json` tells it: one line for stderr.
+pub(crate) fn error_json(kind: &str, code: u8, message: &str) -> String {
+    let body = serde_json::json!({ "error": { "kind": kind, "message": message, "exit_code": code } });
+    text::escape_json(&body.to_string()) + "\n"
 }
 
 #[cfg(test)]

@@ -17,12 +17,14 @@ use crate::text;
 pub(crate) const BATCH_EVENTS_MAX: usize = 1_000;
 /// Bytes of payload that go into one transaction, give or take the last event.
 pub(crate) const BATCH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes that are read ahead.
+const BUFFER_BYTES: usize = 256 * 1024;
 /// Bytes of one line: a payload at its limit with every byte escaped fits, an endless line does not.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// A file, or stdin, that holds one event a line.
 pub(crate) struct Lines {
-    reader: Box<dyn BufRead + Send>,
+    reader: BufReader<Box<dyn Read + Send>>,
     name: String,
     number: u64,
 }
@@ -64,25 +66,33 @@ impl Lines {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         if name == "-" {
-            return Ok(Self::new(BufReader::new(io::stdin()), "stdin"));
+            return Ok(Self::new(io::stdin(), "stdin"));
         }
         match File::open(path) {
-            Ok(file) => Ok(Self::new(BufReader::new(file), &name)),
+            Ok(file) => Ok(Self::new(file, &name)),
             Err(error) => {
                 Err(Error::new(ErrorKind::NotFound, format!("cannot open `{name}`")).with_source(error))
             }
         }
     }
 
-    fn new(reader: impl BufRead + Send + 'static, name: &str) -> Self {
-        Self { reader: Box::new(reader), name: name.to_owned(), number: 0 }
+    fn new(reader: impl Read + Send + 'static, name: &str) -> Self {
+        let reader = BufReader::with_capacity(BUFFER_BYTES, Box::new(reader) as Box<dyn Read + Send>);
+        Self { reader, name: name.to_owned(), number: 0 }
     }
 
     /// The next events, checked one by one; none at the end. Blank lines are passed over.
+    ///
+    /// A batch ends early when all that has been read is used up: the next line of a live pipe may be long
+    /// in coming, and what is here should not wait for it. While a batch is written the pipe fills up, so
+    /// batches grow with the load by themselves.
     pub(crate) fn next_batch(&mut self) -> Result<Option<Batch>> {
         let mut events = Vec::new();
         let (mut lines, mut bytes) = (0, 0);
         while lines < BATCH_EVENTS_MAX && bytes < BATCH_BYTES_MAX {
+            if lines > 0 && self.reader.buffer().is_empty() {
+                break;
+            }
             let Some(line) = self.next_line()? else { break };
             lines += 1;
             if line.trim_ascii().is_empty() {
@@ -97,7 +107,7 @@ impl Lines {
 
     fn next_line(&mut self) -> Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
-        let mut bounded = self.reader.as_mut().take(LINE_BYTES_MAX as u64 + 1);
+        let mut bounded = (&mut self.reader).take(LINE_BYTES_MAX as u64 + 1);
         bounded.read_until(b'\n', &mut line).map_err(|error| {
             Error::invalid(format!("cannot read line {} of {}", self.number + 1, self.name))
                 .with_source(error)
@@ -206,6 +216,28 @@ mod tests {
         assert_eq!(batch.events.len(), 9);
     }
 
+    /// A pipe whose writer sends one line at a time.
+    struct Slowly(Vec<&'static str>);
+
+    impl Read for Slowly {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let Some(line) = self.0.pop() else { return Ok(0) };
+            buffer[..line.len()].copy_from_slice(line.as_bytes());
+            Ok(line.len())
+        }
+    }
+
+    #[test]
+    fn what_has_come_does_not_wait_for_what_may_come() {
+        let mut lines =
+            Lines::new(Slowly(vec!["{\"topic\":\"a\"}\n{\"topic\":\"a\"}\n", "{\"topic\":\"a\"}\n"]), "test");
+        let mut sizes = Vec::new();
+        while let Some(batch) = lines.next_batch().unwrap() {
+            sizes.push(batch.events.len());
+        }
+        assert_eq!(sizes, [1, 2]);
+    }
+
     #[test]
     fn a_bad_line_is_told_with_its_number() {
         let good = "{\"topic\":\"a\"}\n";
@@ -231,7 +263,7 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_refused() {
-        let endless = Lines::new(BufReader::new(io::repeat(b'x')), "test").next_batch().err().unwrap();
+        let endless = Lines::new(io::repeat(b'x'), "test").next_batch().err().unwrap();
         assert!(endless.to_string().contains("longer than 8.0 MiB"));
     }
 }

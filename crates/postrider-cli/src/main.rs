@@ -6,7 +6,7 @@
 //! | `commands`, one file per noun | what does it do? |
 //! | `store_url` | on which store? |
 //! | `output`, `text`, `payload`, `why` | what is shown, and in which words? |
-//! | `exit` | how does it end? |
+//! | `exit`, `usage` | how does it end? |
 //! | `jsonl`, `confirm`, `progress`, `signal`, `log` | what else passes between it and its user? |
 //!
 //! It works through the store's traits and contains no SQL.
@@ -23,11 +23,11 @@ mod progress;
 mod signal;
 mod store_url;
 mod text;
+mod usage;
 mod why;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use postrider_core::{Error, ErrorKind, Result};
 
 use crate::args::{Args, Command, GlobalArgs};
@@ -36,7 +36,10 @@ use crate::output::Output;
 use crate::store_url::StoreUrl;
 
 fn main() -> ExitCode {
-    let Args { global, command } = Args::parse();
+    let Args { global, command } = match usage::parse() {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
     let output = Output::new(&global);
     let runs_long = matches!(command, Command::Up | Command::Relay(_));
     log::init(&global, runs_long, output.stderr_color());
@@ -60,5 +63,8 @@ fn run(command: Command, global: &GlobalArgs, output: &Output) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
     })?;
-    runtime.block_on(store_url::dispatch(action, &context))
+    let done = runtime.block_on(store_url::dispatch(action, &context));
+    // A write to a pipe that nobody empties may hang in a thread; the process must end all the same.
+    runtime.shutdown_background();
+    done
 }

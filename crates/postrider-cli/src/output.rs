@@ -72,11 +72,8 @@ impl Output {
     pub(crate) fn error(&self, error: &Error) {
         let message = chain(error);
         if self.json {
-            let code = exit::code_of(error.kind());
-            let body = serde_json::json!({
-                "error": { "kind": exit::word_of(error.kind()), "message": message, "exit_code": code }
-            });
-            eprint_quietly(&format!("{}\n", text::escape_json(&body.to_string())));
+            let (kind, code) = (exit::word_of(error.kind()), exit::code_of(error.kind()));
+            eprint_quietly(&exit::error_json(kind, code, &message));
         } else {
             let label = paint(self.stderr_color, Role::Bad, "error:");
             eprint_quietly(&format!("{label} {}\n", text::escape(&message)));

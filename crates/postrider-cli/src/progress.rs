@@ -1,8 +1,11 @@
 //! Progress of long work, on stderr if that is a terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::output::Output;
+use crate::text;
 
 /// A bar that vanishes when the work is done.
 pub(crate) struct Progress(ProgressBar);
@@ -15,11 +18,11 @@ impl Progress {
             if output.is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(total, target);
         let template = match total {
-            Some(_) => "{wide_bar} {human_pos} of {human_len}  {per_sec}  {eta} left",
-            None => "{spinner} {human_pos}  {per_sec}",
+            Some(_) => "{wide_bar} {human_pos} of {human_len}  {rate}  {eta} left",
+            None => "{spinner} {human_pos}  {rate}",
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", rate));
         }
         Self(bar)
     }
@@ -28,6 +31,11 @@ impl Progress {
     pub(crate) fn advance(&self, count: u64) {
         self.0.inc(count);
     }
+}
+
+/// How fast it goes, without the decimals that nobody reads.
+fn rate(state: &ProgressState, writer: &mut dyn fmt::Write) {
+    let _ = write!(writer, "{}/s", text::count(state.per_sec() as u64));
 }
 
 impl Drop for Progress {

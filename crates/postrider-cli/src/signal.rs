@@ -1,8 +1,13 @@
 //! Signals: the first one drains, the second one ends at once.
 
+use std::time::Duration;
+
 use postrider_core::{Error, ErrorKind, Result};
 
 use crate::exit;
+
+/// Signals this close together are one: a terminal or supervisor may signal the process and its group.
+const SAME_SIGNAL_WITHIN: Duration = Duration::from_millis(250);
 
 /// Listens from now on; the returned future resolves with the first signal. A second one ends the
 /// process without waiting for anything: whatever was not settled is delivered again later.
@@ -11,8 +16,10 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()> + Send> {
         .map_err(|error| Error::new(ErrorKind::Internal, "cannot listen for signals").with_source(error))?;
     Ok(async move {
         let name = signals.next().await;
-        tracing::info!(signal = name, "draining; a second signal ends at once");
+        tracing::info!(signal = name, "will end once drained; a second signal ends at once");
         tokio::spawn(async move {
+            tokio::time::sleep(SAME_SIGNAL_WITHIN).await;
+            signals.forget();
             let name = signals.next().await;
             tracing::warn!(signal = name, "cut off; what was not settled will be delivered again");
             std::process::exit(i32::from(exit::CUT_OFF));
@@ -20,17 +27,23 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()> + Send> {
     })
 }
 
-#[cfg(unix)]
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
-#[cfg(unix)]
 impl Signals {
     fn listen() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Drops what has come in since the last call to `next`.
+    fn forget(&mut self) {
+        use std::task::{Context, Poll, Waker};
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(())) = self.interrupt.poll_recv(&mut context) {}
+        while let Poll::Ready(Some(())) = self.terminate.poll_recv(&mut context) {}
     }
 
     async fn next(&mut self) -> &'static str {
@@ -38,24 +51,5 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
             _ = self.terminate.recv() => "SIGTERM",
         }
-    }
-}
-
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    #[expect(clippy::unnecessary_wraps, reason = "the same shape as on Unix")]
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) -> &'static str {
-        // Without a way to be told of signals there is none to wait for.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        "Ctrl-C"
     }
 }

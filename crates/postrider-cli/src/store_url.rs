@@ -2,10 +2,13 @@
 
 use std::fmt;
 
-use postrider_core::{Error, ErrorKind, Result};
+use postrider_core::{Error, Result};
+use postrider_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::args::STORE_DEFAULT;
-use crate::commands::{Action, Context};
+use crate::args::{STORE_DEFAULT, StoreCommand};
+use crate::commands::store::Script;
+use crate::commands::{self, Absent, Action, Context, FirstLook};
+use crate::exit;
 
 /// Which store a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,17 +63,22 @@ fn shell_quoted(text: &str) -> String {
 }
 
 /// Opens the store and runs a command on it.
-pub(crate) async fn dispatch(_action: Action, context: &Context<'_>) -> Result<u8> {
+pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8> {
     match &context.store_url {
-        StoreUrl::Sqlite(_) => {
-            Err(Error::new(ErrorKind::Invalid, "this build of postrider has no SQLite support yet"))
+        StoreUrl::Sqlite(url) => {
+            if let Action::Store(StoreCommand::Migrate { sql: true }) = action {
+                let script = Script { sql: postrider_sqlite::schema_sql() };
+                return context.output.show(&script).map(|()| exit::OK);
+            }
+            let options = SqliteOptions::from_url(url)?
+                .create(action.absent_store() == Absent::Create)
+                .check(action.first_look() == FirstLook::Thorough);
+            commands::run(&SqliteStore::open(options).await?, action, context).await
         }
-        StoreUrl::Postgres => Err(no_postgres()),
+        StoreUrl::Postgres => {
+            Err(Error::invalid("this build of postrider has no PostgreSQL support yet: use sqlite://FILE"))
+        }
     }
-}
-
-fn no_postgres() -> Error {
-    Error::invalid("this build of postrider has no PostgreSQL support yet: use sqlite://FILE")
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! `postrider relay`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::{Delivery, LogStore, Outcome, Result, Sink};
+use postrider_core::{LogStore, Result};
 use postrider_runtime::{Relay, Summary, Worker};
-use postrider_sinks::{AnySink, SinkSpec};
+use postrider_sinks::SinkSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
-use tokio::sync::Notify;
 
 use super::{Context, subscription};
 use crate::args::{DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT, RelayArgs, SubscriptionArgs};
@@ -61,20 +59,28 @@ impl Plan {
 
 /// Delivers until a signal comes, or until nothing is left if that was asked for.
 pub(crate) async fn run<S: LogStore>(store: &S, plan: Plan, context: &Context<'_>) -> Result<u8> {
+    deliver(store, plan, signal::shutdown()?, context).await
+}
+
+/// Delivers until `signalled` resolves.
+pub(super) async fn deliver<S: LogStore>(
+    store: &S,
+    plan: Plan,
+    signalled: impl Future<Output = ()> + Send,
+    context: &Context<'_>,
+) -> Result<u8> {
     let sink = plan.sink.open()?;
     let subscription = subscription::ensure(store, &plan.subscription, &plan.settings).await?;
-    let reader_gone = Arc::new(Notify::new());
-    let worker = Worker::new(subscription);
     let relay = Relay::new(store.clone())
         .name(member_name())
         .retention(Some(plan.retention))
         .drain_within(plan.drain_within)
-        .worker(worker.sink(Watched { sink, reader_gone: Arc::clone(&reader_gone) }));
-    let signalled = signal::shutdown()?;
+        .worker(Worker::new(subscription).sink(sink));
+    let reader_gone = reader_gone(plan.sink.clone());
     let shutdown = async {
         tokio::select! {
             () = signalled => {}
-            () = reader_gone.notified() => {}
+            () = reader_gone => {}
         }
     };
     let summary = match plan.ends {
@@ -96,36 +102,25 @@ fn member_name() -> String {
     format!("{}:{}", machine.nodename().to_string_lossy(), std::process::id())
 }
 
-/// A sink that also tells when the reader of our stdout is gone, as in `postrider up | head -1`. No
-/// attempt will ever succeed from then on, so waiting for the receiver to come back would be for ever.
-struct Watched {
-    sink: AnySink,
-    reader_gone: Arc<Notify>,
-}
-
-impl Sink for Watched {
-    async fn send(&self, batch: Vec<Delivery>) -> Vec<Outcome> {
-        let outcomes = self.sink.send(batch).await;
-        let failed = outcomes.iter().any(|outcome| *outcome != Outcome::Ack);
-        if failed && matches!(self.sink, AnySink::Stdout(_)) && is_reader_gone() {
-            self.reader_gone.notify_one();
-        }
-        outcomes
+/// Resolves when the reader of our stdout is gone, as in `postrider up | head -1`: what is sent there will
+/// never arrive, and with nothing to send nobody would ever notice. A sink that goes elsewhere has no such
+/// reader.
+async fn reader_gone(sink: SinkSpec) {
+    const LOOK_EVERY: Duration = Duration::from_millis(500);
+    if sink != SinkSpec::Stdout {
+        std::future::pending::<()>().await;
     }
-
-    fn keeps_order(&self) -> bool {
-        self.sink.keeps_order()
+    while !is_reader_gone() {
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
 fn is_reader_gone() -> bool {
     let stdout = std::io::stdout();
-    let mut watched = [PollFd::new(&stdout, PollFlags::OUT)];
+    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut watched, Some(&at_once)) {
-        Ok(_) => watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
-        Err(_) => false,
-    }
+    let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
+    poll(&mut watched, Some(&at_once)).is_ok() && watched[0].revents().intersects(gone)
 }
 
 /// What a relay has done.

@@ -49,6 +49,18 @@ async fn prune<S: Store>(store: &S, retention: Duration, context: &Context<'_>) 
     }
 }
 
+/// The statements that make a store.
+#[derive(Debug, Serialize)]
+pub(crate) struct Script {
+    pub(crate) sql: String,
+}
+
+impl View for Script {
+    fn human(&self, _page: &Page) -> String {
+        self.sql.clone()
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Migrated {
     store_id: String,

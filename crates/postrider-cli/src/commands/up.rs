@@ -3,15 +3,17 @@
 use postrider_core::{LogStore, Result};
 
 use super::{Context, relay};
+use crate::signal;
 
 /// The subscription that `up` delivers.
 const SUBSCRIPTION: &str = "stdout";
 
 /// Prints every event of the store on stdout until a signal comes.
 pub(crate) async fn run<S: LogStore>(store: &S, context: &Context<'_>) -> Result<u8> {
-    let plan = relay::Plan::to_stdout(SUBSCRIPTION);
+    // The banner speaks of Ctrl-C, so that must work by the time it is read.
+    let signalled = signal::shutdown()?;
     context.output.note(&banner(&context.store_url.to_string(), &context.store_url.option()));
-    relay::run(store, plan, context).await
+    relay::deliver(store, relay::Plan::to_stdout(SUBSCRIPTION), signalled, context).await
 }
 
 fn banner(store: &str, option: &str) -> String {

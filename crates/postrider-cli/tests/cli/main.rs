@@ -1,0 +1,22 @@
+//! The real binary, run as a user runs it, on a store of its own for each test.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `emit` | does what was typed, piped or listed become events? |
+//! | `inspect` | are events, subscriptions and the store shown as they are? |
+//! | `dead_letter` | can what failed for good be repaired, replayed, given up? |
+//! | `relay` | is it delivered, and does it end as it should? |
+//! | `store` | is a store made, checked, pruned, and damage told? |
+//! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
+//! | `kill` | is anything lost when processes are killed at any moment? |
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod bad_input;
+mod dead_letter;
+mod emit;
+mod harness;
+mod inspect;
+mod kill;
+mod relay;
+mod store;
