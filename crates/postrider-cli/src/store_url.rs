@@ -73,7 +73,10 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
                 .check(action.first_look() == FirstLook::Thorough);
-            commands::run(&SqliteStore::open(options).await?, action, context).await
+            let store = SqliteStore::open(options).await?;
+            let done = commands::run(&store, action, context).await;
+            store.close().await;
+            done
         }
         StoreUrl::Postgres => {
             Err(Error::invalid("this build of postrider has no PostgreSQL support yet: use sqlite://FILE"))

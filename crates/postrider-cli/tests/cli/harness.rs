@@ -43,12 +43,6 @@ impl Place {
         self.dir.path()
     }
 
-    /// Moves everything into the one file that tests look at and damage.
-    pub(crate) fn fold_wal(&self) {
-        let database = Connection::open(self.database()).unwrap();
-        database.query_row("pragma wal_checkpoint(truncate)", [], |_| Ok(())).unwrap();
-    }
-
     pub(crate) fn database(&self) -> PathBuf {
         self.path("p.db")
     }
