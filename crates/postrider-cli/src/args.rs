@@ -121,11 +121,26 @@ pub(crate) enum Command {
     /// Migrate, check and prune the store
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Measure Postrider beside bare loops, in a folder that is removed afterwards
+    Bench(BenchArgs),
     /// Print a completion script for a shell
     Completions {
         /// Shell to complete in
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchArgs {
+    /// Events of the large backlog
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(20_000..=50_000_000))]
+    pub(crate) events: u32,
+    /// Seconds of each turn in which a producer's latency is measured
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: u64,
+    /// Folder to work in, on the disk that is to be measured; the system's temporary one if not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

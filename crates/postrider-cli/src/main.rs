@@ -54,8 +54,10 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, global: &GlobalArgs, output: &Output) -> Result<u8> {
-    if let Command::Completions { shell } = command {
-        return commands::completions::run(shell).map(|()| exit::OK);
+    match &command {
+        Command::Completions { shell } => return commands::completions::run(*shell).map(|()| exit::OK),
+        Command::Bench(args) => return commands::bench::run(args, output).map(|()| exit::OK),
+        _ => {}
     }
     let store_url = StoreUrl::parse(&global.store)?;
     let action = Action::new(command)?;

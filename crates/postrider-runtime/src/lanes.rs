@@ -297,7 +297,7 @@ impl Lanes {
 
     fn enter(&mut self, event: Arc<Event>, position: Position) {
         let ordinal = self.base + self.span.len() as u64;
-        self.bytes += event.payload.len();
+        self.bytes += event.bytes();
         let state = if event.due_at.is_some() {
             EntryState::Delayed
         } else {
@@ -367,14 +367,14 @@ impl Lanes {
     }
 
     fn remember(&mut self, row: DueRow, parks: bool, lane: Option<Lane>) {
-        self.bytes += row.event.payload.len();
+        self.bytes += row.event.bytes();
         let DueRow { event, attempts, turn, .. } = row;
         self.loaded.insert(event.id, Loaded { event, attempts, turn, parks, lane });
     }
 
     fn forget(&mut self, id: EventId) -> Option<Loaded> {
         let row = self.loaded.remove(&id)?;
-        self.bytes -= row.event.payload.len();
+        self.bytes -= row.event.bytes();
         Some(row)
     }
 

@@ -13,7 +13,7 @@
 use std::time::SystemTime;
 
 use postrider_core::{Emit, EventId, Key, NewEvent, Result, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Savepoint, Transaction};
+use rusqlite::{Connection, Savepoint, Transaction, TransactionBehavior};
 
 use crate::error::Doing;
 
@@ -47,6 +47,7 @@ pub(crate) fn event_insert(conn: &Connection, event: &NewEvent, now: Timestamp) 
     event.check()?;
     match event.idempotency() {
         None => insert(conn, event, now),
+        Some(key) if conn.is_autocommit() => insert_once_alone(conn, event, now, key),
         Some(key) => insert_once(conn, event, now, key),
     }
     .map(EventId)
@@ -67,25 +68,26 @@ fn insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> rusqlite::Resu
     Ok(conn.last_insert_rowid())
 }
 
+/// Writes the event unless its idempotency key is taken; returns the first event's id either way.
 fn insert_once(conn: &Connection, event: &NewEvent, now: Timestamp, key: &str) -> rusqlite::Result<i64> {
-    let mut insert = conn.prepare_cached(sql!("event_insert_once"))?;
-    let fresh = insert
-        .query_row(
-            (
-                event.topic().as_str(),
-                event.kind_or_topic(),
-                event.ordering_key().map(Key::as_str),
-                event.payload_bytes().as_ref(),
-                event.headers().to_json(),
-                now.as_micros(),
-                event.due_from(now).map(Timestamp::as_micros),
-                key,
-            ),
-            |row| row.get(0),
-        )
-        .optional()?;
-    match fresh {
-        Some(id) => Ok(id),
-        None => conn.prepare_cached(sql!("event_by_idempotency_key"))?.query_row([key], |row| row.get(0)),
+    let claimed = conn.prepare_cached(sql!("idempotency_claim"))?.execute([key])?;
+    if claimed == 0 {
+        return conn.prepare_cached(sql!("idempotency_get"))?.query_row([key], |row| row.get(0));
     }
+    let id = insert(conn, event, now)?;
+    conn.prepare_cached(sql!("idempotency_note"))?.execute((key, id))?;
+    Ok(id)
+}
+
+/// The same for a caller without a transaction: the key and the event must still be written together.
+fn insert_once_alone(
+    conn: &Connection,
+    event: &NewEvent,
+    now: Timestamp,
+    key: &str,
+) -> rusqlite::Result<i64> {
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
+    let id = insert_once(&tx, event, now, key)?;
+    tx.commit()?;
+    Ok(id)
 }

@@ -107,7 +107,7 @@ fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite
             continue;
         }
         let event = event_row::event_read_named(row, &topic, &kind)?;
-        bytes += event.payload.len();
+        bytes += event.bytes();
         chunk.events.push(Arc::new(event));
     }
 }

@@ -61,6 +61,8 @@ macro_rules! sql {
 }
 
 mod audit;
+#[cfg(feature = "bench")]
+pub mod bare;
 mod check;
 mod clock;
 mod connection;

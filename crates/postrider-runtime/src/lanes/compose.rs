@@ -139,7 +139,7 @@ impl Lanes {
             EntryState::Delayed => self.delayed_row(&event),
             EntryState::Queued => self.waiting_row(ordinal, &event),
         };
-        self.bytes -= event.payload.len();
+        self.bytes -= event.bytes();
         settle.rows.push(row);
     }
 

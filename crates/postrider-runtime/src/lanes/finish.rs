@@ -133,7 +133,7 @@ impl Lanes {
                 let entry = self.entry(ordinal);
                 entry.state = EntryState::Done;
                 // Passing it will need no more than its position.
-                let freed = entry.event.take().map_or(0, |event| event.payload.len());
+                let freed = entry.event.take().map_or(0, |event| event.bytes());
                 self.finished += 1;
                 self.bytes -= freed;
             }

@@ -23,7 +23,7 @@ async fn chunks_follow_each_other_without_gap_or_repeat() {
         }
     }
     assert_eq!(read, emitted);
-    let bytes = scene.store.fetch(&hold, Position::START, Room { events: 10, bytes: 3 }).await.unwrap();
+    let bytes = scene.store.fetch(&hold, Position::START, Room { events: 10, bytes: 30 }).await.unwrap();
     assert_eq!((bytes.events.len(), bytes.more), (2, true), "the last event may exceed the bytes");
 }
 

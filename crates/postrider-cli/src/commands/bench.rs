@@ -1,0 +1,370 @@
+//! `postrider bench`: how fast is it here, beside bare loops in the same run?
+//!
+//! Machines differ and are noisy, so every figure is a ratio: what Postrider does against what the database's
+//! client library does without it, in turns, in one process, on one file.
+
+mod rounds;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use postrider_core::{Delivery, Error, ErrorKind, Event, NewSubscription, Result, Store, emit};
+use postrider_runtime::{Relay, Worker};
+use postrider_sqlite::bare::{self, Producer};
+use postrider_sqlite::{SqliteOptions, SqliteStore, rusqlite};
+use serde::Serialize;
+
+use crate::args::BenchArgs;
+use crate::output::{Cell, Column, Output, Page, View};
+use crate::progress::Progress;
+use rounds::{Latencies, Rounds, resident_bytes};
+
+const PAYLOAD: &[u8; 100] = &[b'x'; 100];
+const KEYS: usize = 1_000;
+/// Events of the small backlog that the large one is compared with.
+const SMALL: usize = 10_000;
+const ROUNDS: usize = 9;
+
+/// Runs everything in a folder of its own that is gone afterwards.
+pub(crate) fn run(args: &BenchArgs, output: &Output) -> Result<()> {
+    let folder = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = Folder::new(&folder)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
+    })?;
+    let progress = Progress::new(output, Some(5));
+    let mut measures = Vec::new();
+    runtime.block_on(async {
+        measures.extend(emit_rates(&folder.0, &progress).await?);
+        measures.extend(drains(&folder.0, args.events as usize, &progress).await?);
+        measures.push(producer_latency(&folder.0, args.seconds).await?);
+        progress.advance(1);
+        Ok::<_, Error>(())
+    })?;
+    drop(progress);
+    output.show(&Measures(measures))
+}
+
+/// One figure.
+#[derive(Debug, Serialize)]
+struct Measure {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    /// The bare loop's figure in the same run.
+    reference: f64,
+    /// Ours against the bare loop's.
+    ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Measures(Vec<Measure>);
+
+impl View for Measures {
+    fn human(&self, page: &Page) -> String {
+        let number = |value: f64| if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
+        let mut table = page.table([
+            Column::left("BENCH"),
+            Column::right("POSTRIDER"),
+            Column::right("REFERENCE"),
+            Column::left("UNIT"),
+            Column::right("RATIO"),
+        ]);
+        for measure in &self.0 {
+            table.row([
+                Cell::new(measure.name),
+                Cell::new(number(measure.value)),
+                Cell::new(number(measure.reference)),
+                Cell::new(measure.unit),
+                Cell::new(format!("{:.2}", measure.ratio)),
+            ]);
+        }
+        table.finish()
+    }
+}
+
+/// Emit beside bare inserts, one and a thousand a transaction, in turns.
+async fn emit_rates(folder: &Path, progress: &Progress) -> Result<Vec<Measure>> {
+    let mut measures = Vec::new();
+    for (name, per_transaction, transactions) in
+        [("emit, 1 a transaction", 1, 300), ("emit, 1000 a transaction", 1000, 20)]
+    {
+        let path = folder.join(format!("emit-{per_transaction}.db"));
+        SqliteStore::open(SqliteOptions::new(&path)).await?.close().await;
+        let rounds = tokio::task::spawn_blocking(move || emit_in_turns(&path, per_transaction, transactions));
+        let rounds = rounds.await.map_err(panicked)?.map_err(bench_failed)?;
+        let events = (per_transaction * transactions) as f64;
+        let (ours, bare) = (events / rounds.ours(), events / rounds.reference());
+        measures.push(Measure {
+            name,
+            value: ours,
+            unit: "events/s",
+            reference: bare,
+            ratio: rounds.speed(),
+        });
+        progress.advance(1);
+    }
+    Ok(measures)
+}
+
+fn emit_in_turns(path: &Path, per_transaction: usize, transactions: usize) -> rusqlite::Result<Rounds> {
+    let mut producer = Producer::open(path, true)?;
+    let mut rounds = Rounds::default();
+    for _ in 0..ROUNDS {
+        let mut bare = Duration::ZERO;
+        let mut ours = Duration::ZERO;
+        for transaction in 0..transactions {
+            bare += producer.transaction(|tx| {
+                (0..per_transaction).try_for_each(|_| bare::insert(tx, transaction % KEYS, PAYLOAD))
+            })?;
+            ours += producer.transaction(|tx| {
+                (0..per_transaction)
+                    .try_for_each(|_| emit(tx, event(transaction)).map(|_| ()).map_err(refused))
+            })?;
+        }
+        rounds.push(ours, bare);
+    }
+    Ok(rounds)
+}
+
+/// Draining a large and a small backlog with a handler that does nothing.
+async fn drains(folder: &Path, events: usize, progress: &Progress) -> Result<Vec<Measure>> {
+    let small = backlog(folder, "small", SMALL).await?;
+    let large = backlog(folder, "large", events).await?;
+    progress.advance(1);
+    let (mut against_bare, mut against_small) = (Rounds::default(), Rounds::default());
+    let memory_before = drain(&small, SMALL, 0).await?.memory;
+    let mut memory_peak = memory_before;
+    for round in 1..=3 {
+        let path = large.clone();
+        let (count, bare) = tokio::task::spawn_blocking(move || bare::select(&path))
+            .await
+            .map_err(panicked)?
+            .map_err(bench_failed)?;
+        let drained = drain(&large, events, round).await?;
+        let per_event = |took: Duration, count: usize| took.div_f64(count as f64);
+        against_bare.push(per_event(drained.whole, events), per_event(bare, count));
+        let little = drain(&small, SMALL, round).await?;
+        against_small.push(per_event(drained.handling, events), per_event(little.handling, SMALL));
+        memory_peak = memory_peak.max(drained.memory);
+    }
+    progress.advance(1);
+    let mb = 1024.0 * 1024.0;
+    Ok(vec![
+        Measure {
+            name: "drain, no-op handler, settled",
+            value: 1.0 / against_bare.ours(),
+            unit: "events/s",
+            reference: 1.0 / against_bare.reference(),
+            ratio: against_bare.speed(),
+        },
+        Measure {
+            name: "cost of an event: large backlog against 10k",
+            value: against_small.ours() * 1e9,
+            unit: "ns",
+            reference: against_small.reference() * 1e9,
+            ratio: 1.0 / against_small.speed(),
+        },
+        Measure {
+            name: "resident memory: large backlog against 10k",
+            value: memory_peak as f64 / mb,
+            unit: "MiB",
+            reference: memory_before as f64 / mb,
+            ratio: memory_peak as f64 / memory_before as f64,
+        },
+    ])
+}
+
+async fn backlog(folder: &Path, name: &str, events: usize) -> Result<PathBuf> {
+    let path = folder.join(format!("{name}.db"));
+    let store = SqliteStore::open(SqliteOptions::new(&path)).await?;
+    let mut left = events;
+    while left > 0 {
+        let n = left.min(10_000);
+        store.event_emit((0..n).map(event).collect()).await?;
+        left -= n;
+    }
+    store.close().await;
+    Ok(path)
+}
+
+/// What one drain took.
+struct Drained {
+    /// From the start of the relay to its end, everything settled.
+    whole: Duration,
+    /// From the first event to the last.
+    handling: Duration,
+    /// The most memory that was resident meanwhile.
+    memory: u64,
+}
+
+async fn drain(path: &Path, events: usize, round: usize) -> Result<Drained> {
+    let store = SqliteStore::open(SqliteOptions::new(path).check(false)).await?;
+    let seen = Arc::new(Seen::new());
+    let handler = Arc::clone(&seen);
+    let worker = Worker::new(NewSubscription::new(format!("bench-{round}"))).each(move |_: Delivery| {
+        handler.note();
+        std::future::ready(Ok::<(), Error>(()))
+    });
+    let began = Instant::now();
+    let summary = Relay::new(store.clone())
+        .retention(None)
+        .worker(worker)
+        .run_until_idle(std::future::pending())
+        .await?;
+    let whole = began.elapsed();
+    store.close().await;
+    if summary.delivered != events as u64 {
+        return Err(Error::new(
+            ErrorKind::Internal,
+            format!("{} of {events} events arrived", summary.delivered),
+        ));
+    }
+    Ok(Drained {
+        whole,
+        handling: seen.last().saturating_sub(seen.first()),
+        memory: seen.memory.load(Ordering::Relaxed),
+    })
+}
+
+/// What the handler of a drain sees.
+struct Seen {
+    began: Instant,
+    count: AtomicU64,
+    first: AtomicU64,
+    last: AtomicU64,
+    memory: AtomicU64,
+}
+
+impl Seen {
+    fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            began: Instant::now(),
+            count: zero(),
+            first: zero(),
+            last: zero(),
+            memory: AtomicU64::new(resident_bytes()),
+        }
+    }
+
+    /// Looks at the clock and at the memory now and then only: they cost more than the event.
+    fn note(&self) {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        if count.is_multiple_of(100) {
+            let now = self.began.elapsed().as_nanos() as u64;
+            self.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).ok();
+            self.last.store(now, Ordering::Relaxed);
+        }
+        if count.is_multiple_of(50_000) {
+            self.memory.fetch_max(resident_bytes(), Ordering::Relaxed);
+        }
+    }
+
+    fn first(&self) -> Duration {
+        Duration::from_nanos(self.first.load(Ordering::Relaxed))
+    }
+
+    fn last(&self) -> Duration {
+        Duration::from_nanos(self.last.load(Ordering::Relaxed))
+    }
+}
+
+/// How long a producer's transaction takes, in turns with and without a relay at work on the same file.
+async fn producer_latency(folder: &Path, seconds: u64) -> Result<Measure> {
+    let path = folder.join("producer.db");
+    let store = SqliteStore::open(SqliteOptions::new(&path)).await?;
+    let (mut alone, mut beside) = (Latencies::default(), Latencies::default());
+    for turn in 0..4 {
+        let relay = (turn % 2 == 1).then(|| start_relay(&store));
+        let (path, duration) = (path.clone(), Duration::from_secs(seconds));
+        let produced = tokio::task::spawn_blocking(move || produce(&path, duration));
+        let latencies = produced.await.map_err(panicked)?.map_err(bench_failed)?;
+        match relay {
+            None => alone.extend(latencies),
+            Some((stop, running)) => {
+                beside.extend(latencies);
+                drop(stop);
+                running.await.map_err(panicked)??;
+            }
+        }
+    }
+    store.close().await;
+    let (with, without) = (beside.p99().as_secs_f64() * 1e3, alone.p99().as_secs_f64() * 1e3);
+    Ok(Measure {
+        name: "producer's p99 with a busy relay",
+        value: with,
+        unit: "ms",
+        reference: without,
+        ratio: with / without,
+    })
+}
+
+type Running = tokio::task::JoinHandle<Result<postrider_runtime::Summary>>;
+
+fn start_relay(store: &SqliteStore) -> (tokio::sync::oneshot::Sender<()>, Running) {
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker =
+        Worker::new(NewSubscription::new("busy")).each(|_: Delivery| std::future::ready(Ok::<(), Error>(())));
+    let relay = Relay::new(store.clone()).worker(worker);
+    (stop, tokio::spawn(async move { relay.run(async { stopped.await.unwrap_or_default() }).await }))
+}
+
+/// A thousand transactions of one event a second, begun on time whatever the last one took.
+fn produce(path: &Path, duration: Duration) -> rusqlite::Result<Latencies> {
+    let mut producer = Producer::open(path, true)?;
+    let mut latencies = Latencies::default();
+    let began = Instant::now();
+    let mut due = Duration::ZERO;
+    while due < duration {
+        if let Some(wait) = due.checked_sub(began.elapsed()) {
+            std::thread::sleep(wait);
+        }
+        latencies.push(producer.transaction(|tx| emit(tx, event(7)).map(|_| ()).map_err(refused))?);
+        due += Duration::from_millis(1);
+    }
+    Ok(latencies)
+}
+
+fn event(n: usize) -> postrider_core::NewEvent {
+    Event::new("order").kind("order.created").key(n % KEYS).payload(PAYLOAD.as_slice())
+}
+
+fn refused(error: Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
+}
+
+fn bench_failed(error: rusqlite::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, "a benchmark could not use its database").with_source(error)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
+fn panicked(error: tokio::task::JoinError) -> Error {
+    Error::new(ErrorKind::Internal, format!("a benchmark ended unexpectedly: {error}"))
+}
+
+/// A folder that goes away with everything in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(parent: &Path) -> Result<Self> {
+        let path = parent.join(format!("postrider-bench-{}", std::process::id()));
+        std::fs::create_dir(&path).map_err(|error| {
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("cannot make the folder `{}`: name another with --dir", path.display()),
+            )
+            .with_source(error)
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,93 @@
+//! What is made of repeated measurements.
+
+use std::time::Duration;
+
+/// Times of ours and of the reference, taken in turns.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    pairs: Vec<(f64, f64)>,
+}
+
+impl Rounds {
+    pub(crate) fn push(&mut self, ours: Duration, reference: Duration) {
+        self.pairs.push((ours.as_secs_f64(), reference.as_secs_f64()));
+    }
+
+    /// The median of our times, in seconds.
+    pub(crate) fn ours(&self) -> f64 {
+        median(self.pairs.iter().map(|pair| pair.0).collect())
+    }
+
+    /// The median of the reference's times, in seconds.
+    pub(crate) fn reference(&self) -> f64 {
+        median(self.pairs.iter().map(|pair| pair.1).collect())
+    }
+
+    /// Our speed against the reference's: the median of the rounds' ratios, since both halves of a round
+    /// suffer from the same neighbours.
+    pub(crate) fn speed(&self) -> f64 {
+        median(self.pairs.iter().map(|(ours, reference)| reference / ours).collect())
+    }
+}
+
+/// Latencies of single transactions.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    pub(crate) fn push(&mut self, latency: Duration) {
+        self.0.push(latency);
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The latency that one in a hundred exceeds.
+    pub(crate) fn p99(&self) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() * 99 / 100).copied().unwrap_or_default()
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The memory of this process that is resident now; zero where the system does not tell.
+pub(crate) fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|statm| statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()));
+    pages.unwrap_or_default() * rustix::param::page_size() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_medians_of_rounds() {
+        let mut rounds = Rounds::default();
+        for (ours, reference) in [(100, 100), (200, 100), (100, 300)] {
+            rounds.push(Duration::from_millis(ours), Duration::from_millis(reference));
+        }
+        assert!((rounds.speed() - 1.0).abs() < 1e-9);
+        assert!((rounds.ours() - 0.1).abs() < 1e-9 && (rounds.reference() - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_p99_leaves_out_one_in_a_hundred() {
+        let mut latencies = Latencies::default();
+        for n in 1..=100 {
+            latencies.push(Duration::from_millis(n));
+        }
+        assert_eq!(latencies.p99(), Duration::from_millis(100));
+        for _ in 0..100 {
+            latencies.push(Duration::from_millis(1));
+        }
+        assert_eq!(latencies.p99(), Duration::from_millis(99));
+    }
+}
