@@ -6,6 +6,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -49,8 +50,8 @@ where
             let began = Instant::now();
             let mut started = began;
             for delivery in deliveries.by_ref() {
-                let outcome = guarded(timeout, async { (self.0)(delivery).await }).await;
-                let outcome = outcome.map_or_else(Outcome::Retry, into_outcome);
+                let outcome = guarded(timeout, async { into_outcome((self.0)(delivery).await) }).await;
+                let outcome = outcome.unwrap_or_else(Outcome::Retry);
                 let acked = outcome == Outcome::Ack;
                 let ended = Instant::now();
                 attempted.push(Attempted { outcome, took: ended - started });
@@ -107,7 +108,13 @@ where
 
 /// Runs one attempt within its time-out; a panic is an attempt that failed.
 async fn guarded<T>(timeout: Duration, attempt: impl Future<Output = T>) -> Result<T, Failure> {
-    match tokio::time::timeout(timeout, AssertUnwindSafe(attempt).catch_unwind()).await {
+    let mut attempt = std::pin::pin!(AssertUnwindSafe(attempt).catch_unwind());
+    // One that is done at once needs no timer.
+    let ended = match futures_util::poll!(attempt.as_mut()) {
+        Poll::Ready(ended) => Ok(ended),
+        Poll::Pending => tokio::time::timeout(timeout, attempt).await,
+    };
+    match ended {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(panic)) => Err(Failure::retry(format!("the handler panicked: {}", panic_message(&*panic)))),
         Err(_) => Err(Failure::retry(format!("timed out after {} ms", timeout.as_millis()))),

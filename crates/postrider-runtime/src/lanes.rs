@@ -39,13 +39,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
+use postrider_core::delivery::Origin;
 use postrider_core::settle::{
     AttemptRecord, Chunk, DueRow, DueRows, Lane, Room, Row, RowDue, Run, Settle, Settled, Taken,
 };
 use postrider_core::{
-    DeliveryState, Event, EventId, Key, OnDead, Order, Position, RetryPolicy, Shard, limits,
+    Delivery, DeliveryState, Event, EventId, Key, OnDead, Order, Position, RetryPolicy, Shard, limits,
 };
 use slab::Slab;
+use smallvec::{SmallVec, smallvec};
 
 pub(crate) use compose::Wanted;
 pub(crate) use finish::Attempted;
@@ -65,6 +67,7 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Lanes {
     rules: Rules,
+    origin: Arc<Origin>,
     shards: Shards,
     /// Entries above the mark, in the order of the log; the first has the ordinal `base`.
     span: VecDeque<Entry>,
@@ -163,7 +166,7 @@ enum Ready {
 /// A hand-out that is under way.
 #[derive(Debug)]
 struct Running {
-    parts: Vec<Part>,
+    parts: Parts,
     since: Duration,
 }
 
@@ -172,8 +175,11 @@ struct Running {
 struct Part {
     lane: Option<usize>,
     late: bool,
-    items: Vec<Item>,
+    items: SmallVec<[Item; 1]>,
 }
+
+/// Most hand-outs hold one event of one lane.
+type Parts = SmallVec<[Part; 1]>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Item {
@@ -181,12 +187,11 @@ enum Item {
     Row(EventId),
 }
 
-/// What is handed to a handler or sink: the ticket under which to report, and events with the number of
-/// the attempt.
+/// What is handed to a handler or sink, and the ticket under which to report.
 #[derive(Debug)]
 pub(crate) struct HandOut {
     pub(crate) ticket: usize,
-    pub(crate) events: Vec<(Arc<Event>, u32)>,
+    pub(crate) deliveries: Vec<Delivery>,
 }
 
 /// How much one hand-out may hold.
@@ -212,10 +217,11 @@ const MAIN: usize = 0;
 const LATE: usize = 1;
 
 impl Lanes {
-    pub(crate) fn new(rules: Rules, taken: &Taken) -> Self {
+    pub(crate) fn new(rules: Rules, origin: Arc<Origin>, taken: &Taken) -> Self {
         let (shards, read_to) = Shards::new(taken);
         let mut lanes = Self {
             rules,
+            origin,
             shards,
             span: VecDeque::new(),
             base: 0,
@@ -380,7 +386,7 @@ impl Lanes {
 
     /// The next hand-out, if anything is ready.
     pub(crate) fn hand_out(&mut self, shape: Shape, now: Duration) -> Option<HandOut> {
-        let mut parts = Vec::with_capacity(1);
+        let mut parts = Parts::new();
         let mut left = shape.events;
         while parts.len() < shape.parts && left > 0 {
             let Some(ready) = self.ready.pop_front() else { break };
@@ -414,7 +420,7 @@ impl Lanes {
         let index = row.or_else(first_queued)?;
         let ready = self.ready.remove(index)?;
         let part = self.take(ready, 1)?;
-        self.start(vec![part], now)
+        self.start(smallvec![part], now)
     }
 
     fn is_ready(&self, entry: &Entry) -> bool {
@@ -428,16 +434,16 @@ impl Lanes {
     fn take(&mut self, ready: Ready, most: usize) -> Option<Part> {
         match ready {
             Ready::Entry(ordinal) => {
-                Some(Part { lane: None, late: false, items: vec![Item::Entry(ordinal)] })
+                Some(Part { lane: None, late: false, items: smallvec![Item::Entry(ordinal)] })
             }
-            Ready::Row(id) => Some(Part { lane: None, late: false, items: vec![Item::Row(id)] }),
+            Ready::Row(id) => Some(Part { lane: None, late: false, items: smallvec![Item::Row(id)] }),
             Ready::Lane(index) => {
                 let lane = &mut self.slots[index];
                 lane.queued = false;
                 // Rows of the late track first: they are rare, and a busy key must not starve them.
                 let late = if lane.tracks[LATE].run.is_empty() { MAIN } else { LATE };
                 let track = &mut lane.tracks[late];
-                let items: Vec<Item> = if track.run.is_empty() {
+                let items: SmallVec<[Item; 1]> = if track.run.is_empty() {
                     if track.parked {
                         return None;
                     }
@@ -456,27 +462,28 @@ impl Lanes {
         }
     }
 
-    fn start(&mut self, parts: Vec<Part>, now: Duration) -> Option<HandOut> {
+    fn start(&mut self, parts: Parts, now: Duration) -> Option<HandOut> {
         if parts.is_empty() {
             return None;
         }
         let ticket = self.running.vacant_key();
-        let mut events = Vec::with_capacity(parts.iter().map(|part| part.items.len()).sum());
+        let mut deliveries = Vec::with_capacity(parts.iter().map(|part| part.items.len()).sum());
         for item in parts.iter().flat_map(|part| &part.items) {
-            match item {
+            let (event, attempt) = match item {
                 Item::Entry(ordinal) => {
                     let entry = &mut self.span[(ordinal - self.base) as usize];
                     entry.state = EntryState::Running(ticket);
-                    events.push((Arc::clone(entry.event.as_ref().expect("a queued entry has its event")), 1));
+                    (entry.event.as_ref().expect("a queued entry has its event"), 1)
                 }
                 Item::Row(id) => {
                     let row = &self.loaded[id];
-                    events.push((Arc::clone(&row.event), row.attempts + 1));
+                    (&row.event, row.attempts + 1)
                 }
-            }
+            };
+            deliveries.push(Delivery { event: Arc::clone(event), attempt, origin: Arc::clone(&self.origin) });
         }
         self.running.insert(Running { parts, since: now });
-        Some(HandOut { ticket, events })
+        Some(HandOut { ticket, deliveries })
     }
 
     /// The events of a hand-out, in its order.

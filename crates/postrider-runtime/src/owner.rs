@@ -19,7 +19,9 @@ mod drain;
 mod hand_out;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context as PollContext, Poll, Waker};
 use std::time::Duration;
 
 use postrider_core::delivery::Origin;
@@ -30,7 +32,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, warn};
 
 use crate::breaker::{Breaker, Permission};
@@ -122,7 +123,14 @@ pub(crate) struct Owner<S: LogStore> {
 }
 
 /// A store call under way; dropping it drops the wait.
-type Call<T> = AbortOnDropHandle<Result<T>>;
+///
+/// It is polled here, not on a task of its own: that would cost a switch of threads on the way to the store
+/// and another one on the way back.
+enum Call<T> {
+    UnderWay(Pin<Box<dyn Future<Output = Result<T>> + Send>>),
+    /// It was done at once.
+    Done(Option<Result<T>>),
+}
 
 enum RowCall {
     None,
@@ -150,7 +158,7 @@ struct Finished {
 /// What the loop was waiting for.
 enum Happened {
     Stop,
-    Fetched(Result<Result<Chunk>, JoinError>),
+    Fetched(Result<Chunk>),
     Rows(RowAnswer),
     Finished(Result<Finished, JoinError>),
     Permit(OwnedSemaphorePermit),
@@ -159,9 +167,9 @@ enum Happened {
 }
 
 enum RowAnswer {
-    Settled(Result<Result<Settled>, JoinError>),
-    Due(Result<Result<DueRows>, JoinError>),
-    Worked(Result<Result<Result<Settled, Failure>>, JoinError>),
+    Settled(Result<Settled>),
+    Due(Result<DueRows>),
+    Worked(Result<Result<Settled, Failure>>),
 }
 
 impl<S: LogStore> Owner<S> {
@@ -175,12 +183,11 @@ impl<S: LogStore> Owner<S> {
             forget_to_park: context.sabotage == Some(crate::sabotage::Sabotage::ForgetToPark),
         };
         let pace = store.pace();
+        let origin =
+            Arc::new(Origin { subscription: subscription.name.clone(), store_id: store.id().to_owned() });
         Self {
-            origin: Arc::new(Origin {
-                subscription: subscription.name.clone(),
-                store_id: store.id().to_owned(),
-            }),
-            lanes: Lanes::new(rules, &taken),
+            lanes: Lanes::new(rules, Arc::clone(&origin), &taken),
+            origin,
             hold: taken.hold,
             breaker: Breaker::new(),
             poller: Poller::new(pace.poll_min, pace.poll_max),
@@ -219,9 +226,10 @@ impl<S: LogStore> Owner<S> {
 
     async fn turn(&mut self) -> Result<Ended> {
         loop {
+            // The next read first, so that the store works while events are handed out.
+            self.begin_fetch();
             let busy = self.hand_out();
             self.begin_row_call();
-            self.begin_fetch();
             if self.is_over()? {
                 return self.end().await;
             }
@@ -266,7 +274,7 @@ impl<S: LogStore> Owner<S> {
 
     fn begin_settle(&mut self, settle: Arc<Settle>) {
         let (store, hold, sent) = (self.store.clone(), self.hold.clone(), Arc::clone(&settle));
-        let call = spawn(async move { store.settle(&hold, sent).await });
+        let call = Call::begin(async move { store.settle(&hold, sent).await });
         self.settle_at = self.now() + self.pace.settle_every;
         self.settle_gaps_at = self.now() + SETTLE_GAPS_EVERY;
         self.row_call = RowCall::Settle { settle, call };
@@ -279,7 +287,7 @@ impl<S: LogStore> Owner<S> {
             return;
         };
         let (store, hold, loaded) = (self.store.clone(), self.hold.clone(), self.lanes.loaded());
-        self.row_call = RowCall::Due(spawn(async move { store.fetch_due(&hold, loaded, room).await }));
+        self.row_call = RowCall::Due(Call::begin(async move { store.fetch_due(&hold, loaded, room).await }));
     }
 
     fn begin_fetch(&mut self) {
@@ -288,7 +296,7 @@ impl<S: LogStore> Owner<S> {
         }
         let Some(room) = self.lanes.room() else { return };
         let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.lanes.read_to());
-        self.fetching = Some(spawn(async move { store.fetch(&hold, after, room).await }));
+        self.fetching = Some(Call::begin(async move { store.fetch(&hold, after, room).await }));
     }
 
     /// Waits for the next thing to happen. Cancel safe: whatever is not returned is still there.
@@ -346,13 +354,13 @@ impl<S: LogStore> Owner<S> {
             }
             Happened::Fetched(chunk) => {
                 self.fetching = None;
-                return self.fetched(chunk.map_err(|error| panicked(&error))?);
+                return self.fetched(chunk);
             }
             Happened::Rows(answer) => return self.rows_answered(answer),
             Happened::Finished(finished) => {
                 let finished = finished.map_err(|error| panicked(&error))?;
                 if let Some(ticket) = finished.ticket {
-                    self.finish(ticket, finished.attempted);
+                    self.finish(ticket, finished.attempted, self.now());
                 }
             }
             Happened::Permit(permit) => {
@@ -405,21 +413,19 @@ impl<S: LogStore> Owner<S> {
 
     fn rows_answered(&mut self, answer: RowAnswer) -> Result<Option<Ended>> {
         match (std::mem::replace(&mut self.row_call, RowCall::None), answer) {
-            (RowCall::Settle { settle, .. }, RowAnswer::Settled(settled)) => {
-                match settled.map_err(|error| panicked(&error))? {
-                    Ok(settled) => {
-                        self.error_wait = ERROR_WAIT_MIN;
-                        self.resend = None;
-                        self.settled(&settle, &settled);
-                    }
-                    Err(error) => {
-                        self.resend = Some(settle);
-                        self.settle_at = self.now() + self.error_wait;
-                        return self.failed("settle", error);
-                    }
+            (RowCall::Settle { settle, .. }, RowAnswer::Settled(settled)) => match settled {
+                Ok(settled) => {
+                    self.error_wait = ERROR_WAIT_MIN;
+                    self.resend = None;
+                    self.settled(&settle, &settled);
                 }
-            }
-            (RowCall::Due(_), RowAnswer::Due(due)) => match due.map_err(|error| panicked(&error))? {
+                Err(error) => {
+                    self.resend = Some(settle);
+                    self.settle_at = self.now() + self.error_wait;
+                    return self.failed("settle", error);
+                }
+            },
+            (RowCall::Due(_), RowAnswer::Due(due)) => match due {
                 Ok(due) => {
                     self.nothing_due = due.runs.is_empty();
                     let next = due.next_in.unwrap_or(LOOK_FOR_DUE_EVERY).min(LOOK_FOR_DUE_EVERY);
@@ -432,7 +438,7 @@ impl<S: LogStore> Owner<S> {
                 }
             },
             (RowCall::Work { ticket, settle, began, .. }, RowAnswer::Worked(worked)) => {
-                return self.worked(ticket, settle, began, worked.map_err(|error| panicked(&error))?);
+                return self.worked(ticket, settle, began, worked);
             }
             _ => unreachable!("an answer belongs to the call that is under way"),
         }
@@ -457,13 +463,13 @@ impl<S: LogStore> Owner<S> {
         let took = self.now().saturating_sub(began);
         match worked {
             Ok(Ok(settled)) => {
-                self.finish(ticket, vec![Attempted { outcome: Outcome::Ack, took }]);
+                self.finish(ticket, vec![Attempted { outcome: Outcome::Ack, took }], self.now());
                 self.settled(&settle, &settled);
             }
             Ok(Err(failure)) => {
                 // Nothing was written, so that what went along with the ack must be sent by itself.
                 self.resend = Some(settle).filter(|settle| !settle.is_empty());
-                self.finish(ticket, vec![Attempted { outcome: Outcome::Retry(failure), took }]);
+                self.finish(ticket, vec![Attempted { outcome: Outcome::Retry(failure), took }], self.now());
             }
             Err(error) => {
                 // The work may have been committed: only the store knows, so that memory must go.
@@ -490,13 +496,32 @@ impl<S: LogStore> Owner<S> {
     }
 }
 
-fn spawn<T: Send + 'static>(call: impl Future<Output = Result<T>> + Send + 'static) -> Call<T> {
-    AbortOnDropHandle::new(tokio::spawn(call))
+impl<T> Call<T> {
+    /// Sends the call on its way.
+    fn begin(call: impl Future<Output = Result<T>> + Send + 'static) -> Self {
+        let mut call: Pin<Box<dyn Future<Output = Result<T>> + Send>> = Box::pin(call);
+        // The waker is of no account: whoever waits for the answer polls it again.
+        match call.as_mut().poll(&mut PollContext::from_waker(Waker::noop())) {
+            Poll::Ready(result) => Self::Done(Some(result)),
+            Poll::Pending => Self::UnderWay(call),
+        }
+    }
+
+    /// Waits for the answer. Cancel safe; to be called no more once it has been given.
+    async fn answer(&mut self) -> Result<T> {
+        match self {
+            Self::UnderWay(call) => call.await,
+            Self::Done(result) => match result.take() {
+                Some(result) => result,
+                None => std::future::pending().await,
+            },
+        }
+    }
 }
 
-async fn optional<T>(call: &mut Option<Call<T>>) -> Result<Result<T>, JoinError> {
+async fn optional<T>(call: &mut Option<Call<T>>) -> Result<T> {
     match call {
-        Some(call) => call.await,
+        Some(call) => call.answer().await,
         None => std::future::pending().await,
     }
 }
@@ -504,9 +529,9 @@ async fn optional<T>(call: &mut Option<Call<T>>) -> Result<Result<T>, JoinError>
 async fn answer(call: &mut RowCall) -> RowAnswer {
     match call {
         RowCall::None => std::future::pending().await,
-        RowCall::Settle { call, .. } => RowAnswer::Settled(call.await),
-        RowCall::Due(call) => RowAnswer::Due(call.await),
-        RowCall::Work { call, .. } => RowAnswer::Worked(call.await),
+        RowCall::Settle { call, .. } => RowAnswer::Settled(call.answer().await),
+        RowCall::Due(call) => RowAnswer::Due(call.answer().await),
+        RowCall::Work { call, .. } => RowAnswer::Worked(call.answer().await),
     }
 }
 

@@ -38,7 +38,11 @@ fn lanes_with(on_dead: OnDead, attempts: u32, parked: &[&str]) -> Lanes {
         #[cfg(feature = "sabotage")]
         forget_to_park: false,
     };
-    Lanes::new(rules, &taken(parked))
+    Lanes::new(rules, origin(), &taken(parked))
+}
+
+fn origin() -> Arc<Origin> {
+    Arc::new(Origin { subscription: "s".into(), store_id: "store".into() })
 }
 
 fn lanes() -> Lanes {
@@ -67,7 +71,7 @@ fn offer(lanes: &mut Lanes, keys: &[&str]) {
 }
 
 fn ids(out: &HandOut) -> Vec<i64> {
-    out.events.iter().map(|(event, _)| event.id.0).collect()
+    out.deliveries.iter().map(|delivery| delivery.id.0).collect()
 }
 
 fn next(lanes: &mut Lanes, shape: Shape) -> (usize, Vec<i64>) {
@@ -267,7 +271,7 @@ fn shards_that_stand_further_ahead_are_not_read_twice() {
     let key = Shard::of(Some(&Key::new("a")), EventId(1), 4);
     shards[usize::from(key.0)].position = Position::START.at(EventId(2));
     taken.hold.shards = shards.into();
-    let mut lanes = Lanes::new(lanes_with(OnDead::Skip, 3, &[]).rules, &taken);
+    let mut lanes = Lanes::new(lanes_with(OnDead::Skip, 3, &[]).rules, origin(), &taken);
     assert_eq!(lanes.read_to(), Position::START);
     offer(&mut lanes, &["a", "a", "a"]);
     assert_eq!(next(&mut lanes, RUN).1, [3]);
@@ -292,7 +296,7 @@ fn memory_is_given_back() {
     offer(&mut lanes, &["a", "a", "b", ""]);
     assert_eq!(lanes.bytes, 4 * 12 + 3, "payload, topic, type and key");
     while let Some(out) = lanes.hand_out(RUN, NOW) {
-        let n = out.events.len();
+        let n = out.deliveries.len();
         finish(&mut lanes, out.ticket, &vec![Outcome::Ack; n]);
     }
     lanes.compose(NOW, SLOW);

@@ -9,9 +9,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{Finished, Owner, RowCall, SLOW_AFTER, spawn};
+use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
 use crate::breaker::Permission;
-use crate::handler::Handle;
+use crate::handler::{Handle, Handling};
 use crate::lanes::{Attempted, HandOut, Shape};
 use crate::worker::Work;
 
@@ -29,10 +29,13 @@ impl<S: LogStore> Owner<S> {
         if self.drain_until.is_some() || self.paused || !self.context.membership.borrow().is_trusted() {
             return false;
         }
+        // One look at the clock per burst: a burst of handlers that are begun in place takes microseconds.
+        let now = self.now();
+        let work = self.work.clone();
         for _ in 0..BURST {
-            let begun = match self.work.clone() {
-                Work::Tasks(handle) => self.begin_tasks(&handle),
-                Work::Transaction(make) => self.begin_work(&*make),
+            let begun = match &work {
+                Work::Tasks(handle) => self.begin_tasks(handle, now),
+                Work::Transaction(make) => self.begin_work(&**make, now),
             };
             if !begun {
                 return false;
@@ -41,13 +44,12 @@ impl<S: LogStore> Owner<S> {
         true
     }
 
-    fn begin_tasks(&mut self, handle: &Arc<dyn Handle>) -> bool {
+    fn begin_tasks(&mut self, handle: &Arc<dyn Handle>, now: Duration) -> bool {
         let tuning = &self.hold.subscription.tuning;
         if !self.lanes.has_ready() || self.tasks.len() >= tuning.concurrency as usize {
             return false;
         }
         let timeout = tuning.timeout;
-        let now = self.now();
         let permission = self.breaker.permission(now);
         let shape = match permission {
             Permission::Freely => handle.shape(),
@@ -59,37 +61,50 @@ impl<S: LogStore> Owner<S> {
         if permission == Permission::One {
             self.breaker.probe();
         }
-        let ticket = out.ticket;
-        let deliveries = self.deliveries(out);
-        self.begin_task(handle, ticket, deliveries, timeout, permit);
+        let HandOut { ticket, deliveries } = out;
+        let events = deliveries.len();
+        let mut handling = Arc::clone(handle).handle(deliveries, timeout);
+        match self.begin_in_place(&mut handling, events) {
+            Some(attempted) => self.finish(ticket, attempted, now),
+            None => self.begin_task(ticket, events, handling, permit),
+        }
         true
     }
 
-    /// Begins a hand-out in place, or on a task of its own if it does not finish at once.
+    /// Begins a hand-out in place, unless experience says that this would take long. Returns its outcomes if
+    /// it is finished at once.
+    fn begin_in_place(&mut self, handling: &mut Handling, events: usize) -> Option<Vec<Attempted>> {
+        self.begun += 1;
+        let measured = self.begun.is_multiple_of(INLINE_PROBE_EVERY);
+        if self.inline_cost >= INLINE_COST_MAX && !measured {
+            return None;
+        }
+        let began = measured.then(Instant::now);
+        // The waker is of no account: if it is not done at once, a task polls it again.
+        let polled = handling.as_mut().poll(&mut PollContext::from_waker(Waker::noop()));
+        if let Some(began) = began {
+            self.inline_cost = (self.inline_cost * 3 + began.elapsed() / events.max(1) as u32) / 4;
+        }
+        match polled {
+            Poll::Ready(attempted) => Some(attempted),
+            Poll::Pending => None,
+        }
+    }
+
+    #[cfg_attr(
+        not(feature = "sabotage"),
+        expect(unused_variables, reason = "only the planted bug counts them")
+    )]
     fn begin_task(
         &mut self,
-        handle: &Arc<dyn Handle>,
         ticket: usize,
-        deliveries: Vec<Delivery>,
-        timeout: Duration,
+        events: usize,
+        handling: Handling,
         permit: Option<OwnedSemaphorePermit>,
     ) {
-        let count = deliveries.len();
-        let mut handling = Arc::clone(handle).handle(deliveries, timeout);
-        self.begun += 1;
-        if self.inline_cost < INLINE_COST_MAX || self.begun.is_multiple_of(INLINE_PROBE_EVERY) {
-            let began = Instant::now();
-            // The waker is of no account: if it is not done at once, the task polls it again.
-            let polled = handling.as_mut().poll(&mut PollContext::from_waker(Waker::noop()));
-            self.inline_cost = (self.inline_cost * 7 + began.elapsed() / count.max(1) as u32) / 8;
-            if let Poll::Ready(attempted) = polled {
-                self.finish(ticket, attempted);
-                return;
-            }
-        }
         let ticket = Some(ticket);
         #[cfg(feature = "sabotage")]
-        let ticket = self.ack_early(ticket, count);
+        let ticket = self.ack_early(ticket, events);
         self.tasks.spawn(async move {
             let attempted = handling.await;
             drop(permit);
@@ -104,17 +119,16 @@ impl<S: LogStore> Owner<S> {
             return ticket;
         }
         let acked = Attempted { outcome: postrider_core::Outcome::Ack, took: Duration::ZERO };
-        self.finish(ticket?, vec![acked; count]);
+        self.finish(ticket?, vec![acked; count], self.now());
         None
     }
 
     /// Begins a transactional handler's work: the settle that acks its event, with everything else that can
     /// be settled by now.
-    fn begin_work(&mut self, make: &(dyn Fn(Delivery) -> S::Work + Send + Sync)) -> bool {
+    fn begin_work(&mut self, make: &(dyn Fn(Delivery) -> S::Work + Send + Sync), now: Duration) -> bool {
         if !matches!(self.row_call, RowCall::None) || self.resend.is_some() || !self.lanes.has_ready() {
             return false;
         }
-        let now = self.now();
         let permission = self.breaker.permission(now);
         if matches!(permission, Permission::Not { .. }) {
             return false;
@@ -126,17 +140,12 @@ impl<S: LogStore> Owner<S> {
         let ticket = out.ticket;
         let settle = Arc::new(self.lanes.compose(now, SLOW_AFTER));
         let with_ack = Arc::new(self.lanes.with_ack((*settle).clone(), ticket));
-        let Some(delivery) = self.deliveries(out).pop() else { return false };
+        let Some(delivery) = out.deliveries.into_iter().next() else { return false };
         let work = make(delivery);
         let (store, hold) = (self.store.clone(), self.hold.clone());
-        let call = spawn(async move { store.settle_with(&hold, with_ack, work).await });
+        let call = Call::begin(async move { store.settle_with(&hold, with_ack, work).await });
         self.row_call = RowCall::Work { ticket, settle, began: now, call };
         true
-    }
-
-    fn deliveries(&self, out: HandOut) -> Vec<Delivery> {
-        let origin = |(event, attempt)| Delivery { event, attempt, origin: Arc::clone(&self.origin) };
-        out.events.into_iter().map(origin).collect()
     }
 
     /// A permit of the limit over all workers, if there is such a limit.
@@ -148,8 +157,7 @@ impl<S: LogStore> Owner<S> {
         Arc::clone(everywhere).try_acquire_owned().map(Some).map_err(|_| self.permit_wanted = true)
     }
 
-    pub(super) fn finish(&mut self, ticket: usize, attempted: Vec<Attempted>) {
-        let now = self.now();
+    pub(super) fn finish(&mut self, ticket: usize, attempted: Vec<Attempted>, now: Duration) {
         let acked = |attempted: &Attempted| attempted.outcome == postrider_core::Outcome::Ack;
         if !self.breaker.is_calm() || !attempted.iter().all(acked) {
             for (id, attempted) in self.lanes.ids(ticket).into_iter().zip(&attempted) {
