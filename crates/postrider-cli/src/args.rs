@@ -135,8 +135,8 @@ pub(crate) struct BenchArgs {
     /// Events of the large backlog
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(20_000..=50_000_000))]
     pub(crate) events: u32,
-    /// Seconds of each turn in which a producer's latency is measured
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    /// Seconds for which a producer's latency is measured, with and without a relay each
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
     /// Folder to work in, on the disk that is to be measured; the system's temporary one if not given
     #[arg(long, value_name = "DIR")]

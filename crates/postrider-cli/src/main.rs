@@ -35,6 +35,10 @@ use crate::commands::{Action, Context};
 use crate::output::Output;
 use crate::store_url::StoreUrl;
 
+/// Events are made on the store's thread and freed on the worker's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let Args { global, command } = match usage::parse() {
         Ok(args) => args,

@@ -27,6 +27,7 @@ pub trait Emit<Driver = ()> {
 ///
 /// Emit after locking the aggregate's row, or with its version check: that is what makes the order of a
 /// key's events well defined. A repeat with the same idempotency key returns the first event's id.
+#[inline]
 pub fn emit<Driver, T: Emit<Driver>>(tx: T, event: NewEvent) -> T::Output {
     tx.emit(event)
 }

@@ -220,6 +220,7 @@ pub enum Due {
 }
 
 impl NewEvent {
+    #[inline]
     fn new(topic: impl AsRef<str>) -> Self {
         Self {
             topic: Topic::new(topic),
@@ -234,6 +235,7 @@ impl NewEvent {
 
     /// What happened, e.g. `order.created`. Without it the type is the topic.
     #[must_use]
+    #[inline]
     pub fn kind(mut self, kind: impl AsRef<str>) -> Self {
         self.kind = Some(Kind::new(kind));
         self
@@ -241,6 +243,7 @@ impl NewEvent {
 
     /// The ordering key: events of one key are delivered in the order in which they were emitted.
     #[must_use]
+    #[inline]
     pub fn key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(Key(smol_str::format_smolstr!("{key}")));
         self
@@ -248,6 +251,7 @@ impl NewEvent {
 
     /// The payload as it is.
     #[must_use]
+    #[inline]
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
         self.payload = payload.into();
         self
@@ -402,6 +406,9 @@ fn check_text(what: &str, text: &str, bytes_max: usize) -> Result<()> {
 }
 
 fn check_headers(headers: &Headers) -> Result<()> {
+    if headers.is_empty() {
+        return Ok(());
+    }
     let count = headers.iter().count();
     if count > limits::HEADERS_MAX {
         return Err(Error::invalid(format!("{count} headers, the limit is {}", limits::HEADERS_MAX)));

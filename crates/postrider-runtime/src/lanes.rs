@@ -74,6 +74,10 @@ pub(crate) struct Lanes {
     base: u64,
     /// How many of them have an outcome.
     finished: usize,
+    /// How far the mark may move by what is done already and has left the span.
+    mark: Option<Position>,
+    /// How many events that is.
+    unsettled: usize,
     /// Payload bytes in memory.
     bytes: usize,
     /// Where to read on.
@@ -226,6 +230,8 @@ impl Lanes {
             span: VecDeque::new(),
             base: 0,
             finished: 0,
+            mark: None,
+            unsettled: 0,
             bytes: 0,
             read_to,
             by_key: HashMap::default(),
@@ -255,7 +261,8 @@ impl Lanes {
         let events = limits::SPAN_EVENTS_MAX.saturating_sub(self.span.len()).min(limits::CHUNK_EVENTS_MAX);
         let bytes = limits::SPAN_BYTES_MAX.saturating_sub(self.bytes).min(limits::CHUNK_BYTES_MAX);
         let enough = events == limits::CHUNK_EVENTS_MAX && bytes == limits::CHUNK_BYTES_MAX;
-        (enough && self.parked < limits::PARKED_KEYS_MAX).then_some(Room { events, bytes })
+        let settles = self.unsettled < limits::UNSETTLED_EVENTS_MAX && self.parked < limits::PARKED_KEYS_MAX;
+        (enough && settles).then_some(Room { events, bytes })
     }
 
     /// How many more due rows may be read.
@@ -299,6 +306,7 @@ impl Lanes {
                 self.span.push_back(Entry { event: None, position: chunk.end, state: EntryState::Done });
             }
         }
+        self.shorten();
     }
 
     fn enter(&mut self, event: Arc<Event>, position: Position) {
@@ -518,9 +526,24 @@ impl Lanes {
         !self.ready.is_empty()
     }
 
+    /// Lets what is done leave the front of the span.
+    fn shorten(&mut self) {
+        while let Some(Entry { state: EntryState::Done, position, .. }) = self.span.front() {
+            self.mark = Some(*position);
+            self.span.pop_front();
+            self.base += 1;
+            self.finished -= 1;
+            self.unsettled += 1;
+        }
+    }
+
     /// Whether nothing is in memory that is not settled.
     pub(crate) fn is_empty(&self) -> bool {
-        self.span.is_empty() && self.loaded.is_empty() && self.running.is_empty() && self.changes.is_empty()
+        self.mark.is_none()
+            && self.span.is_empty()
+            && self.loaded.is_empty()
+            && self.running.is_empty()
+            && self.changes.is_empty()
     }
 
     pub(crate) fn is_running(&self) -> bool {

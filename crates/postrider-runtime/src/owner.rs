@@ -27,7 +27,7 @@ use std::time::Duration;
 use postrider_core::delivery::Origin;
 use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
 use postrider_core::store::Pace;
-use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Result};
+use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Position, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -103,6 +103,8 @@ pub(crate) struct Owner<S: LogStore> {
     begun: u64,
 
     fetching: Option<Call<Chunk>>,
+    /// Where to read on in the log.
+    read_to: Position,
     row_call: RowCall,
     /// A settle that must be sent again: whether it was applied is not known.
     resend: Option<Arc<Settle>>,
@@ -185,8 +187,10 @@ impl<S: LogStore> Owner<S> {
         let pace = store.pace();
         let origin =
             Arc::new(Origin { subscription: subscription.name.clone(), store_id: store.id().to_owned() });
+        let lanes = Lanes::new(rules, Arc::clone(&origin), &taken);
         Self {
-            lanes: Lanes::new(rules, Arc::clone(&origin), &taken),
+            read_to: lanes.read_to(),
+            lanes,
             origin,
             hold: taken.hold,
             breaker: Breaker::new(),
@@ -226,7 +230,6 @@ impl<S: LogStore> Owner<S> {
 
     async fn turn(&mut self) -> Result<Ended> {
         loop {
-            // The next read first, so that the store works while events are handed out.
             self.begin_fetch();
             let busy = self.hand_out();
             self.begin_row_call();
@@ -295,7 +298,7 @@ impl<S: LogStore> Owner<S> {
             return;
         }
         let Some(room) = self.lanes.room() else { return };
-        let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.lanes.read_to());
+        let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.read_to);
         self.fetching = Some(Call::begin(async move { store.fetch(&hold, after, room).await }));
     }
 
@@ -400,6 +403,9 @@ impl<S: LogStore> Owner<S> {
         if self.context.sabotage == Some(crate::sabotage::Sabotage::TrustWakes) && !chunk.more {
             self.poll_at = Duration::MAX;
         }
+        self.read_to = chunk.end;
+        // The next read first, so that the store works while this one is handed out.
+        self.begin_fetch();
         self.lanes.offer(&chunk);
         if self.lanes.parked() >= postrider_core::limits::PARKED_KEYS_MAX {
             warn!(

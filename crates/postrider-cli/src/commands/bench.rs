@@ -19,13 +19,15 @@ use serde::Serialize;
 use crate::args::BenchArgs;
 use crate::output::{Cell, Column, Output, Page, View};
 use crate::progress::Progress;
-use rounds::{Latencies, Rounds, resident_bytes};
+use rounds::{Rounds, Samples, resident_bytes};
 
 const PAYLOAD: &[u8; 100] = &[b'x'; 100];
 const KEYS: usize = 1_000;
 /// Events of the small backlog that the large one is compared with.
 const SMALL: usize = 10_000;
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 15;
+const ROUNDS_OF_DRAINS: usize = 3;
+const MIB: f64 = 1024.0 * 1024.0;
 
 /// Runs everything in a folder of its own that is gone afterwards.
 pub(crate) fn run(args: &BenchArgs, output: &Output) -> Result<()> {
@@ -138,27 +140,33 @@ fn emit_in_turns(path: &Path, per_transaction: usize, transactions: usize) -> ru
 
 /// Draining a large and a small backlog with a handler that does nothing.
 async fn drains(folder: &Path, events: usize, progress: &Progress) -> Result<Vec<Measure>> {
+    let tiny = backlog(folder, "tiny", 1).await?;
     let small = backlog(folder, "small", SMALL).await?;
     let large = backlog(folder, "large", events).await?;
     progress.advance(1);
-    let (mut against_bare, mut against_small) = (Rounds::default(), Rounds::default());
-    let memory_before = drain(&small, SMALL, 0).await?.memory;
-    let mut memory_peak = memory_before;
-    for round in 1..=3 {
+    let (mut against_bare, mut against_small, mut memory) =
+        (Rounds::default(), Rounds::default(), Rounds::default());
+    let mut runs = 0..;
+    for _ in 0..ROUNDS_OF_DRAINS {
+        let mut start = Samples::default();
+        let mut little = Samples::default();
+        for _ in 0..ROUNDS_OF_DRAINS {
+            start.push(drain(&tiny, 1, runs.next()).await?.to_last);
+            little.push(drain(&small, SMALL, runs.next()).await?.to_last);
+        }
         let path = large.clone();
         let (count, bare) = tokio::task::spawn_blocking(move || bare::select(&path))
             .await
             .map_err(panicked)?
             .map_err(bench_failed)?;
-        let drained = drain(&large, events, round).await?;
+        let drained = drain(&large, events, runs.next()).await?;
         let per_event = |took: Duration, count: usize| took.div_f64(count as f64);
         against_bare.push(per_event(drained.whole, events), per_event(bare, count));
-        let little = drain(&small, SMALL, round).await?;
-        against_small.push(per_event(drained.handling, events), per_event(little.handling, SMALL));
-        memory_peak = memory_peak.max(drained.memory);
+        let cost = |to_last: Duration, count| per_event(to_last.saturating_sub(start.median()), count);
+        against_small.push(cost(drained.to_last, events), cost(little.median(), SMALL));
+        memory.push_raw(drained.memory as f64, drained.memory_early as f64);
     }
     progress.advance(1);
-    let mb = 1024.0 * 1024.0;
     Ok(vec![
         Measure {
             name: "drain, no-op handler, settled",
@@ -168,18 +176,18 @@ async fn drains(folder: &Path, events: usize, progress: &Progress) -> Result<Vec
             ratio: against_bare.speed(),
         },
         Measure {
-            name: "cost of an event: large backlog against 10k",
+            name: "cost of an event, large backlog against 10k",
             value: against_small.ours() * 1e9,
             unit: "ns",
             reference: against_small.reference() * 1e9,
             ratio: 1.0 / against_small.speed(),
         },
         Measure {
-            name: "resident memory: large backlog against 10k",
-            value: memory_peak as f64 / mb,
+            name: "resident memory, whole drain against its first tenth",
+            value: memory.ours() / MIB,
             unit: "MiB",
-            reference: memory_before as f64 / mb,
-            ratio: memory_peak as f64 / memory_before as f64,
+            reference: memory.reference() / MIB,
+            ratio: 1.0 / memory.speed(),
         },
     ])
 }
@@ -201,27 +209,25 @@ async fn backlog(folder: &Path, name: &str, events: usize) -> Result<PathBuf> {
 struct Drained {
     /// From the start of the relay to its end, everything settled.
     whole: Duration,
-    /// From the first event to the last.
-    handling: Duration,
-    /// The most memory that was resident meanwhile.
+    /// From the start of the relay to the last event.
+    to_last: Duration,
+    /// The most memory that was resident during the first tenth, and during all of it.
+    memory_early: u64,
     memory: u64,
 }
 
-async fn drain(path: &Path, events: usize, round: usize) -> Result<Drained> {
+async fn drain(path: &Path, events: usize, run: Option<u32>) -> Result<Drained> {
     let store = SqliteStore::open(SqliteOptions::new(path).check(false)).await?;
-    let seen = Arc::new(Seen::new());
+    let seen = Arc::new(Seen::new(events));
     let handler = Arc::clone(&seen);
-    let worker = Worker::new(NewSubscription::new(format!("bench-{round}"))).each(move |_: Delivery| {
+    let name = format!("bench-{}", run.unwrap_or_default());
+    let worker = Worker::new(NewSubscription::new(name)).each(move |_: Delivery| {
         handler.note();
         std::future::ready(Ok::<(), Error>(()))
     });
-    let began = Instant::now();
-    let summary = Relay::new(store.clone())
-        .retention(None)
-        .worker(worker)
-        .run_until_idle(std::future::pending())
-        .await?;
-    let whole = began.elapsed();
+    let relay = Relay::new(store.clone()).retention(None).worker(worker);
+    let summary = relay.run_until_idle(std::future::pending()).await?;
+    let whole = seen.began.elapsed();
     store.close().await;
     if summary.delivered != events as u64 {
         return Err(Error::new(
@@ -229,31 +235,35 @@ async fn drain(path: &Path, events: usize, round: usize) -> Result<Drained> {
             format!("{} of {events} events arrived", summary.delivered),
         ));
     }
+    let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
     Ok(Drained {
         whole,
-        handling: seen.last().saturating_sub(seen.first()),
-        memory: seen.memory.load(Ordering::Relaxed),
+        to_last: Duration::from_nanos(read(&seen.last)),
+        memory_early: read(&seen.memory_early),
+        memory: read(&seen.memory),
     })
 }
 
 /// What the handler of a drain sees.
 struct Seen {
     began: Instant,
+    events: u64,
     count: AtomicU64,
-    first: AtomicU64,
     last: AtomicU64,
+    memory_early: AtomicU64,
     memory: AtomicU64,
 }
 
 impl Seen {
-    fn new() -> Self {
-        let zero = || AtomicU64::new(0);
+    fn new(events: usize) -> Self {
+        let resident = resident_bytes();
         Self {
             began: Instant::now(),
-            count: zero(),
-            first: zero(),
-            last: zero(),
-            memory: AtomicU64::new(resident_bytes()),
+            events: events as u64,
+            count: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            memory_early: AtomicU64::new(resident),
+            memory: AtomicU64::new(resident),
         }
     }
 
@@ -261,33 +271,28 @@ impl Seen {
     fn note(&self) {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         if count.is_multiple_of(100) {
-            let now = self.began.elapsed().as_nanos() as u64;
-            self.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).ok();
-            self.last.store(now, Ordering::Relaxed);
+            self.last.store(self.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
-        if count.is_multiple_of(50_000) {
-            self.memory.fetch_max(resident_bytes(), Ordering::Relaxed);
+        if count.is_multiple_of(10_000) {
+            let resident = resident_bytes();
+            self.memory.fetch_max(resident, Ordering::Relaxed);
+            if count <= self.events / 10 {
+                self.memory_early.fetch_max(resident, Ordering::Relaxed);
+            }
         }
-    }
-
-    fn first(&self) -> Duration {
-        Duration::from_nanos(self.first.load(Ordering::Relaxed))
-    }
-
-    fn last(&self) -> Duration {
-        Duration::from_nanos(self.last.load(Ordering::Relaxed))
     }
 }
 
-/// How long a producer's transaction takes, in turns with and without a relay at work on the same file.
+/// How long a producer's transaction takes, in turns of a second with and without a relay at work on the
+/// same file.
 async fn producer_latency(folder: &Path, seconds: u64) -> Result<Measure> {
     let path = folder.join("producer.db");
     let store = SqliteStore::open(SqliteOptions::new(&path)).await?;
-    let (mut alone, mut beside) = (Latencies::default(), Latencies::default());
-    for turn in 0..4 {
+    let (mut alone, mut beside) = (Samples::default(), Samples::default());
+    for turn in 0..seconds * 2 {
         let relay = (turn % 2 == 1).then(|| start_relay(&store));
-        let (path, duration) = (path.clone(), Duration::from_secs(seconds));
-        let produced = tokio::task::spawn_blocking(move || produce(&path, duration));
+        let path = path.clone();
+        let produced = tokio::task::spawn_blocking(move || produce(&path, Duration::from_secs(1)));
         let latencies = produced.await.map_err(panicked)?.map_err(bench_failed)?;
         match relay {
             None => alone.extend(latencies),
@@ -320,9 +325,9 @@ fn start_relay(store: &SqliteStore) -> (tokio::sync::oneshot::Sender<()>, Runnin
 }
 
 /// A thousand transactions of one event a second, begun on time whatever the last one took.
-fn produce(path: &Path, duration: Duration) -> rusqlite::Result<Latencies> {
+fn produce(path: &Path, duration: Duration) -> rusqlite::Result<Samples> {
     let mut producer = Producer::open(path, true)?;
-    let mut latencies = Latencies::default();
+    let mut latencies = Samples::default();
     let began = Instant::now();
     let mut due = Duration::ZERO;
     while due < duration {

@@ -65,15 +65,14 @@ impl Lanes {
 
     /// Whether and how soon [`Lanes::compose`] would bring something worth a transaction.
     pub(crate) fn wanted(&self, now: Duration, slow_after: Duration) -> Wanted {
-        if !self.changes.is_empty() || !self.records.is_empty() {
+        let rows = self.span.front().is_some_and(|front| self.passable(front, now, slow_after));
+        if rows || !self.changes.is_empty() || !self.records.is_empty() {
             return Wanted::Soon;
         }
-        match self.span.front() {
-            Some(front) if self.passable(front, now, slow_after) => {
-                let gap = matches!(front.state, EntryState::Done) && !self.touched;
-                if gap { Wanted::Sometime } else { Wanted::Soon }
-            }
-            _ => Wanted::Nothing,
+        match self.mark {
+            Some(_) if self.touched => Wanted::Soon,
+            Some(_) => Wanted::Sometime,
+            None => Wanted::Nothing,
         }
     }
 
@@ -98,7 +97,9 @@ impl Lanes {
 
     fn take_changes(&mut self, now: Duration) -> Settle {
         self.touched = false;
+        self.unsettled = 0;
         let mut settle = std::mem::take(&mut self.changes);
+        settle.mark = self.mark.take();
         settle.attempts.extend(self.records.drain(..).map(|(at, mut record)| {
             record.ended_ago = now.saturating_sub(at);
             record

@@ -51,6 +51,7 @@ impl Lanes {
             self.finish_part(part, &mut attempted, now, roll, &mut tally);
         }
         self.touched |= tally != Tally::default();
+        self.shorten();
         tally
     }
 

@@ -13,6 +13,10 @@ impl Rounds {
         self.pairs.push((ours.as_secs_f64(), reference.as_secs_f64()));
     }
 
+    pub(crate) fn push_raw(&mut self, ours: f64, reference: f64) {
+        self.pairs.push((ours, reference));
+    }
+
     /// The median of our times, in seconds.
     pub(crate) fn ours(&self) -> f64 {
         median(self.pairs.iter().map(|pair| pair.0).collect())
@@ -30,20 +34,26 @@ impl Rounds {
     }
 }
 
-/// Latencies of single transactions.
+/// Times of one thing, many times.
 #[derive(Debug, Default)]
-pub(crate) struct Latencies(Vec<Duration>);
+pub(crate) struct Samples(Vec<Duration>);
 
-impl Latencies {
-    pub(crate) fn push(&mut self, latency: Duration) {
-        self.0.push(latency);
+impl Samples {
+    pub(crate) fn push(&mut self, sample: Duration) {
+        self.0.push(sample);
     }
 
     pub(crate) fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    /// The latency that one in a hundred exceeds.
+    pub(crate) fn median(&self) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
+
+    /// What one in a hundred exceeds.
     pub(crate) fn p99(&self) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -80,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_p99_leaves_out_one_in_a_hundred() {
-        let mut latencies = Latencies::default();
+        let mut latencies = Samples::default();
         for n in 1..=100 {
             latencies.push(Duration::from_millis(n));
         }
