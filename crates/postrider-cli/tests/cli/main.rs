@@ -9,11 +9,13 @@
 //! | `store` | is a store made, checked, pruned, and damage told? |
 //! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
 //! | `kill` | is anything lost when processes are killed at any moment? |
+//! | `disk` | is anything handed out that is not on disk? |
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
 mod dead_letter;
+mod disk;
 mod emit;
 mod harness;
 mod inspect;
