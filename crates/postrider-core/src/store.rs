@@ -5,7 +5,7 @@
 //! testkit states each promise below as a named test; a store is correct when it passes.
 //!
 //! For both: a call that returns an error has changed nothing, except that a lost connection may leave
-//! its outcome unknown, so every call may be repeated. A store never sleeps, spawns nothing but its
+//! its outcome unknown, so every call but [`LogStore::settle_with`] may be repeated. A store never sleeps, spawns nothing but its
 //! connections, and reads the time from the database's clock only. Dropping a returned future cancels
 //! the wait; the call itself may still take effect.
 
@@ -200,6 +200,10 @@ pub trait LogStore: Store {
 
     /// Settles and does a transactional handler's work in one transaction, flushed on return. If the work
     /// fails, nothing is written.
+    ///
+    /// This is the one call that must not simply be repeated: after an error it is not known whether the work
+    /// was committed. The ack went with it, so the store knows: the caller discards its memory, takes the
+    /// shards again and goes on from their positions.
     fn settle_with(
         &self,
         hold: &Hold,

@@ -263,15 +263,22 @@ impl World {
     }
 }
 
-/// A clock that follows the simulated time and can be set forward and back beside it.
+/// A clock that follows tokio's time, which a test can pause, and can be set forward and back beside it.
 #[derive(Debug, Clone)]
-struct SimClock {
+pub struct SimClock {
     began: Instant,
     offset_micros: Arc<AtomicI64>,
 }
 
+impl Default for SimClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SimClock {
-    fn new() -> Self {
+    /// Begins now, on the runtime that this is called on.
+    pub fn new() -> Self {
         Self { began: Instant::now(), offset_micros: Arc::default() }
     }
 

@@ -64,3 +64,8 @@ pub use postrider_runtime::{InTasks, InTransaction, Relay, RunsOn, Summary, Work
 pub use postrider_sinks as sinks;
 #[cfg(feature = "sqlite")]
 pub use postrider_sqlite as sqlite;
+
+/// The README's example is compiled like every other.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
