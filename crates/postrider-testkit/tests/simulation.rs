@@ -5,7 +5,7 @@
 use postrider_runtime::sabotage::Sabotage;
 use postrider_testkit::simulation::{Plan, Report, run};
 
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 10_000;
 /// A planted bug must be found within this many seeds.
 const SEEDS_TO_CATCH: u64 = 400;
 
