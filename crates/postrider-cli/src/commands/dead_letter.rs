@@ -56,17 +56,29 @@ async fn list<S: Store>(store: &S, args: DeadLetterListArgs, context: &Context<'
         store.subscription_get(name).await?;
     }
     let limit = args.limit as usize;
+    let of_all = args.subscription.is_none();
     let query = DeadLetterQuery { subscription: args.subscription, event_id: None, after: args.after, limit };
-    let letters = store.dead_letter_list(query).await?;
+    let mut letters = store.dead_letter_list(query).await?;
+    let full = letters.len() == limit;
+    if full && of_all {
+        end_between_events(&mut letters);
+    }
     context.output.show(&List(letters.iter().map(LetterView::new).collect()))?;
     match letters.last() {
         None => context.output.note("no dead letters"),
-        Some(last) if letters.len() == limit => {
-            context.output.note(&format!("more: add --after {}", last.event.id));
-        }
+        Some(last) if full => context.output.note(&format!("more: add --after {}", last.event.id)),
         Some(_) => {}
     }
     Ok(())
+}
+
+/// The next page begins behind an event, which may be dead for several subscriptions: unless it is all there
+/// is, a last event whose letters may not all have fitted is left to that page.
+fn end_between_events(letters: &mut Vec<DeadLetter>) {
+    let Some(last) = letters.last().map(|letter| letter.event.id) else { return };
+    if letters[0].event.id != last {
+        letters.retain(|letter| letter.event.id != last);
+    }
 }
 
 async fn replay<S: Store>(store: &S, which: &WhichArgs, context: &Context<'_>) -> Result<u64> {

@@ -144,3 +144,16 @@ fn what_destroys_or_skips_is_audited_with_the_user() {
     assert_eq!(audit.len(), 3, "{audit:?}");
     assert!(audit.iter().all(|(actor, _)| actor == "tester (cli)"), "{audit:?}");
 }
+
+#[test]
+fn paging_over_all_subscriptions_loses_no_letter() {
+    let place = Place::new();
+    place.ok(&["emit", "order", "--count", "2"]);
+    for name in ["audit", "mail"] {
+        place.refuse_everything(NewSubscription::new(name));
+    }
+    let page =
+        |args: &[&str]| events(&place.json(&[&["dead-letter", "list", "--limit", "3"], args].concat()));
+    assert_eq!(page(&[]), [1, 1], "the letters of event 2 do not all fit");
+    assert_eq!(page(&["--after", "1"]), [2, 2]);
+}
