@@ -303,8 +303,11 @@ impl LogStore for SqliteStore {
 
     fn pace(&self) -> Pace {
         Pace {
+            // Twenty a second, so that producers seldom find the writer lock taken.
             settle_every: Duration::from_millis(50),
-            poll_min: Duration::from_millis(1),
+            // Each read that finds something flushes the WAL, and the disk has to do that between the commits
+            // of a producer: at 1 ms its p99 grew by up to 1.8 times, at 5 ms it does not.
+            poll_min: Duration::from_millis(5),
             poll_max: Duration::from_millis(25),
             lease: self.inner.options.lease,
         }
