@@ -1,8 +1,8 @@
 //! Every upper bound in one place.
 //!
-//! What a user may send is bounded here and, for rows that arrive by plain SQL, again by the schema.
-//! What Postrider keeps in memory is bounded by [`SPAN_EVENTS_MAX`], [`SPAN_BYTES_MAX`] and
-//! [`PARKED_KEYS_MAX`].
+//! What a user may send is bounded here; of rows that arrive by plain SQL the schema bounds the payload.
+//! What Postrider keeps in memory is bounded by [`SPAN_EVENTS_MAX`], [`SPAN_BYTES_MAX`],
+//! [`UNSETTLED_EVENTS_MAX`] and [`PARKED_KEYS_MAX`].
 
 use std::time::Duration;
 

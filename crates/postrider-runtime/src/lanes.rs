@@ -26,8 +26,10 @@
 //! *and* no failed entry of it is still above the mark. Settles and reads of rows never overlap, so the
 //! store's answer and this memory describe the same moment.
 //!
-//! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries, due rows at most
-//! [`limits::DUE_LOADED_MAX`], parked lanes stop the reading at [`limits::PARKED_KEYS_MAX`].
+//! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries and a chunk, due rows at most
+//! [`limits::DUE_LOADED_MAX`]; what is done leaves the span at once, and at most
+//! [`limits::UNSETTLED_EVENTS_MAX`] events are done without being settled. Parked lanes stop the reading at
+//! [`limits::PARKED_KEYS_MAX`].
 
 mod compose;
 mod finish;
