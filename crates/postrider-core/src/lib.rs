@@ -8,6 +8,7 @@
 //! | [`event`] | what does an application emit, and what is stored? |
 //! | [`mod@emit`] | how does it get into the caller's own transaction? |
 //! | [`filter`], [`subscription`] | who wants which events, and how? |
+//! | [`log`] | how is a log read whose writers commit in any order? |
 //! | [`position`] | how far has a subscription come, and who may say so? |
 //! | [`delivery`] | what can happen to one event for one subscription? |
 //! | [`retry`] | when is a failed delivery attempted again? |
@@ -22,6 +23,7 @@ pub mod error;
 pub mod event;
 pub mod filter;
 pub mod limits;
+pub mod log;
 pub mod position;
 pub mod retry;
 pub mod settle;

@@ -35,28 +35,42 @@ impl Shard {
 /// How far a shard has come in the log.
 ///
 /// Members treat it as opaque: they get positions with what they read and hand the last one back. Only
-/// a store knows what lies between two of them. A store with a single writer needs just the last id,
-/// since there ids become visible in their order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// the store that gave it knows what lies behind it. A store with a single writer needs just the last id,
+/// since there ids become visible in their order; one with many writers also says of which
+/// [`Window`](crate::log::Window) that is the last id that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// Every event up to and including this one is covered.
+    /// The number of the window in the memory of the store that gave this position; 0 where there is but one.
+    pub window: u64,
+    /// The last event of the window that is covered.
     pub last_id: EventId,
 }
 
 impl Position {
-    /// Before the first event.
-    pub const START: Self = Self { last_id: EventId(0) };
+    /// Before the first event of a store with a single writer.
+    pub const START: Self = Self { window: 0, last_id: EventId(0) };
 
-    /// The position right behind the event `id`, in the same stretch of the log as this one.
+    /// The position right behind the event `id`, in the same window.
     #[must_use]
     pub fn at(self, id: EventId) -> Self {
-        Self { last_id: id }
+        Self { last_id: id, ..self }
     }
 
-    /// Whether the event `id` lies at or before this position, so that it must not be delivered again
-    /// from the log: it is done, or a row says otherwise.
+    /// Whether the event `id` of this window, or of the only one, lies at or before this position, so that
+    /// it must not be delivered again from the log: it is done, or a row says otherwise.
     pub fn covers(self, id: EventId) -> bool {
         id <= self.last_id
+    }
+}
+
+/// For people a position is the last id: window numbers mean nothing outside the process that gave them.
+impl Serialize for Position {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shown {
+            last_id: EventId,
+        }
+        Shown { last_id: self.last_id }.serialize(serializer)
     }
 }
 

@@ -65,6 +65,9 @@ pub struct HeldShard {
 pub struct Taken {
     /// The proof that every later call carries.
     pub hold: Hold,
+    /// Where to read on: behind what every held shard has come past. What a shard is past already is not
+    /// read again.
+    pub start: Position,
     /// Lanes that are parked: rows of theirs wait in the store.
     pub parked: Vec<Lane>,
 }
@@ -87,7 +90,7 @@ pub struct Room {
     pub bytes: usize,
 }
 
-/// A stretch of the log, in delivery order.
+/// A stretch of one window of the log, in delivery order.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     /// The events that the filter wants.
@@ -96,11 +99,18 @@ pub struct Chunk {
     pub end: Position,
     /// Whether there was more than fitted, so that reading on at once is worth it.
     pub more: bool,
+    /// Whether something has been seen that may not be handed out yet, so that reading again soon is worth it.
+    pub soon: bool,
     /// Whether the subscription is paused; then nothing was read.
     pub paused: bool,
 }
 
 impl Chunk {
+    /// Nothing behind `after`.
+    pub fn empty(after: Position) -> Self {
+        Self { events: Vec::new(), end: after, more: false, soon: false, paused: false }
+    }
+
     /// The position right behind one of this chunk's events.
     pub fn position_of(&self, event: &Event) -> Position {
         self.end.at(event.id)

@@ -180,7 +180,8 @@ pub trait LogStore: Store {
     /// Gives the shards back, so that another member need not wait; leased rows are pending again.
     fn shards_release(&self, hold: &Hold) -> impl Future<Output = Result<()>> + Send;
 
-    /// Reads on in the log.
+    /// Reads on in the log, within one window. What the position of an event's own shard covered when the
+    /// shards were taken is passed over, and so are events of shards that are not held.
     fn fetch(&self, hold: &Hold, after: Position, room: Room) -> impl Future<Output = Result<Chunk>> + Send;
 
     /// Reads rows that are due and not in `loaded`, the events that the owner has in memory already. The

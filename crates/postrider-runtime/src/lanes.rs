@@ -70,7 +70,7 @@ pub(crate) struct Rules {
 pub(crate) struct Lanes {
     rules: Rules,
     origin: Arc<Origin>,
-    shards: Shards,
+    shard_count: u16,
     /// Entries above the mark, in the order of the log; the first has the ordinal `base`.
     span: VecDeque<Entry>,
     base: u64,
@@ -211,31 +211,22 @@ pub(crate) struct Shape {
     pub(crate) per_lane: usize,
 }
 
-/// Where the held shards stood. Usually all at one place, and then no event's shard need be computed.
-#[derive(Debug)]
-struct Shards {
-    count: u16,
-    /// By shard; none where it is not ours. Empty if all are ours and at one place.
-    starts: Vec<Option<Position>>,
-}
-
 const MAIN: usize = 0;
 const LATE: usize = 1;
 
 impl Lanes {
     pub(crate) fn new(rules: Rules, origin: Arc<Origin>, taken: &Taken) -> Self {
-        let (shards, read_to) = Shards::new(taken);
         let mut lanes = Self {
             rules,
             origin,
-            shards,
+            shard_count: taken.hold.shard_count,
             span: VecDeque::new(),
             base: 0,
             finished: 0,
             mark: None,
             unsettled: 0,
             bytes: 0,
-            read_to,
+            read_to: taken.start,
             by_key: HashMap::default(),
             slots: Slab::new(),
             loaded: HashMap::default(),
@@ -291,11 +282,9 @@ impl Lanes {
     pub(crate) fn offer(&mut self, chunk: &Chunk) {
         let before = self.span.len();
         for event in &chunk.events {
-            if self.shards.wants(event) {
-                self.enter(Arc::clone(event), chunk.position_of(event));
-            }
+            self.enter(Arc::clone(event), chunk.position_of(event));
         }
-        if chunk.end <= self.read_to {
+        if chunk.end == self.read_to {
             return;
         }
         self.read_to = chunk.end;
@@ -366,7 +355,7 @@ impl Lanes {
                 // It wants to enter a lane that waits for an earlier event: it waits behind it.
                 self.changes.rows.push(Row {
                     event_id: id,
-                    shard: self.shards.of(&row.event),
+                    shard: self.shard_of(&row.event),
                     lane: Some(lane.clone()),
                     turn: row.turn,
                     parks: true,
@@ -597,34 +586,11 @@ impl Lanes {
         }
     }
 
+    fn shard_of(&self, event: &Event) -> Shard {
+        Shard::of(event.key.as_ref(), event.id, self.shard_count)
+    }
+
     fn entry(&mut self, ordinal: u64) -> &mut Entry {
         &mut self.span[(ordinal - self.base) as usize]
-    }
-}
-
-impl Shards {
-    /// The shards of a hold, and where its reading begins: at the least advanced of them.
-    fn new(taken: &Taken) -> (Self, Position) {
-        let held = &taken.hold.shards;
-        let count = taken.hold.shard_count;
-        let first = held.iter().map(|held| held.position).min().unwrap_or(Position::START);
-        let uniform = held.len() == usize::from(count) && held.iter().all(|held| held.position == first);
-        let mut starts = vec![None; if uniform { 0 } else { usize::from(count) }];
-        if !uniform {
-            for shard in held.iter() {
-                starts[usize::from(shard.shard.0)] = Some(shard.position);
-            }
-        }
-        (Self { count, starts }, first)
-    }
-
-    fn of(&self, event: &Event) -> Shard {
-        Shard::of(event.key.as_ref(), event.id, self.count)
-    }
-
-    /// Whether an event is ours and not yet covered.
-    fn wants(&self, event: &Event) -> bool {
-        self.starts.is_empty()
-            || self.starts[usize::from(self.of(event).0)].is_some_and(|start| !start.covers(event.id))
     }
 }

@@ -394,8 +394,8 @@ impl<S: LogStore> Owner<S> {
         }
         self.paused = chunk.paused;
         let found = !chunk.events.is_empty();
-        self.at_end = !found && !chunk.more;
-        if found || chunk.more {
+        self.at_end = !found && !chunk.more && !chunk.soon;
+        if found || chunk.more || chunk.soon {
             self.poller.found();
         }
         self.poll_at = self.now() + if chunk.more { Duration::ZERO } else { self.poller.missed() };

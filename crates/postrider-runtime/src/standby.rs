@@ -21,7 +21,7 @@ pub(crate) async fn run<S: LogStore>(store: S, duty: Duty<S>, mut context: Conte
     let mut rng = fastrand::Rng::with_seed(context.seed);
     loop {
         let Some(taken) = take(&store, &name, &context).await? else { return Ok(summary) };
-        info!(subscription = name, position = %taken.hold.shards[0].position, parked = taken.parked.len(), "owned");
+        info!(subscription = name, position = %taken.start, parked = taken.parked.len(), "owned");
         context.seed = rng.u64(..);
         let owner = Owner::new(store.clone(), taken, duty.work.clone(), context.clone());
         let (did, ended) = Box::pin(owner.run()).await;

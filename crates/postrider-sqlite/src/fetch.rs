@@ -80,14 +80,16 @@ fn data_version(conn: &Connection) -> Result<i64> {
 }
 
 fn empty(after: Position, paused: bool) -> Chunk {
-    Chunk { events: Vec::new(), end: after, more: false, paused }
+    Chunk { paused, ..Chunk::empty(after) }
 }
 
 fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite::Result<Chunk> {
     let events_max = room.events.min(limits::CHUNK_EVENTS_MAX);
     let bytes_max = room.bytes.min(limits::CHUNK_BYTES_MAX);
     let filter = &hold.subscription.filter;
-    let holds_all = hold.shards.len() == usize::from(SHARDS);
+    // Usually all shards are held and stand at one place, and then no event's shard need be computed.
+    let holds_all =
+        hold.shards.len() == usize::from(SHARDS) && hold.shards.iter().all(|held| held.position <= after);
     let mut chunk = empty(after, false);
     let (mut bytes, mut scanned) = (0, 0);
     let mut select = conn.prepare_cached(sql!("event_fetch"))?;
@@ -114,5 +116,5 @@ fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite
 
 fn is_held(hold: &Hold, id: EventId, row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
     let shard = Shard::of(event_row::key(row)?.as_ref(), id, SHARDS);
-    Ok(hold.shards.iter().any(|held| held.shard == shard))
+    Ok(hold.shards.iter().any(|held| held.shard == shard && !held.position.covers(id)))
 }

@@ -45,9 +45,10 @@ pub(crate) fn shards_take(
     // Ownership has changed: what is read from here on, nobody else changes.
     reap(tx, subscription.id, now)?;
     let parked = lanes_parked(tx, subscription.id, now)?;
+    let start = shards.iter().map(|held| held.position).min().unwrap_or(Position::START);
     let hold =
         Hold { subscription: Arc::new(subscription), member, shards: shards.into(), shard_count: SHARDS };
-    Ok(Some(Taken { hold, parked }))
+    Ok(Some(Taken { hold, start, parked }))
 }
 
 /// Gives back what `hold` holds.

@@ -164,7 +164,7 @@ impl Lanes {
     fn plain_row(&self, event: &Event) -> Row {
         Row {
             event_id: event.id,
-            shard: self.shards.of(event),
+            shard: self.shard_of(event),
             lane: self.key_of(event).map(|key| Lane { key: key.clone(), late: false }),
             turn: event.id.0,
             parks: false,

@@ -189,7 +189,7 @@ impl Lanes {
             Verdict::Again(delay) => (DeliveryState::Pending, ordered, RowDue::After(delay)),
             _ => (DeliveryState::Dead, ordered && self.rules.on_dead == OnDead::Hold, RowDue::Waiting),
         };
-        Row { event_id: event.id, shard: self.shards.of(event), lane, turn, parks, state, attempts, due }
+        Row { event_id: event.id, shard: self.shard_of(event), lane, turn, parks, state, attempts, due }
     }
 
     /// Parks a track behind an event that has just failed. What was about to be handed out stays in the
@@ -204,7 +204,7 @@ impl Lanes {
         for id in run {
             let Some(row) = self.forget(id) else { continue };
             if !row.parks {
-                let shard = self.shards.of(&row.event);
+                let shard = self.shard_of(&row.event);
                 self.changes.rows.push(Row {
                     event_id: id,
                     shard,

@@ -26,7 +26,11 @@ fn taken(parked: &[&str]) -> Taken {
         (0..4).map(|n| HeldShard { shard: Shard(n), epoch: Epoch(1), position: Position::START }).collect();
     let member = postrider_core::settle::MemberId(1);
     let hold = Hold { subscription: Arc::new(subscription), member, shards, shard_count: 4 };
-    Taken { hold, parked: parked.iter().map(|key| Lane { key: Key::new(key), late: false }).collect() }
+    Taken {
+        hold,
+        start: Position::START,
+        parked: parked.iter().map(|key| Lane { key: Key::new(key), late: false }).collect(),
+    }
 }
 
 fn lanes_with(on_dead: OnDead, attempts: u32, parked: &[&str]) -> Lanes {
@@ -67,7 +71,7 @@ fn offer(lanes: &mut Lanes, keys: &[&str]) {
     let first = lanes.read_to().last_id.0 + 1;
     let events: Vec<_> = (first..).zip(keys).map(|(id, key)| event(id, key)).collect();
     let end = Position::START.at(EventId(first + keys.len() as i64 - 1));
-    lanes.offer(&Chunk { events, end, more: false, paused: false });
+    lanes.offer(&Chunk { events, ..Chunk::empty(end) });
 }
 
 fn ids(out: &HandOut) -> Vec<i64> {
@@ -190,12 +194,8 @@ fn delayed_events_never_leave_the_span_but_as_rows_of_the_late_lane() {
     let mut lanes = lanes();
     let at = Timestamp::from_micros(77);
     let delayed = Arc::new(Event { due_at: Some(at), ..(*event(1, "a")).clone() });
-    lanes.offer(&Chunk {
-        events: vec![delayed, event(2, "a")],
-        end: Position::START.at(EventId(2)),
-        more: false,
-        paused: false,
-    });
+    let end = Position::START.at(EventId(2));
+    lanes.offer(&Chunk { events: vec![delayed, event(2, "a")], ..Chunk::empty(end) });
     assert_eq!(next(&mut lanes, RUN).1, [2]);
     let settle = lanes.compose(NOW, SLOW);
     let row = &settle.rows[0];
@@ -258,23 +258,10 @@ fn a_missing_outcome_counts_as_failed() {
 fn what_the_filter_passes_over_moves_the_mark_without_hurry() {
     let mut lanes = lanes();
     let end = Position::START.at(EventId(40));
-    lanes.offer(&Chunk { events: vec![], end, more: false, paused: false });
+    lanes.offer(&Chunk::empty(end));
     assert_eq!(lanes.wanted(NOW, SLOW), Wanted::Sometime);
     assert_eq!(mark(&lanes.compose(NOW, SLOW)), Some(40));
     assert_eq!(lanes.wanted(NOW, SLOW), Wanted::Nothing);
-}
-
-#[test]
-fn shards_that_stand_further_ahead_are_not_read_twice() {
-    let mut taken = taken(&[]);
-    let mut shards = taken.hold.shards.to_vec();
-    let key = Shard::of(Some(&Key::new("a")), EventId(1), 4);
-    shards[usize::from(key.0)].position = Position::START.at(EventId(2));
-    taken.hold.shards = shards.into();
-    let mut lanes = Lanes::new(lanes_with(OnDead::Skip, 3, &[]).rules, origin(), &taken);
-    assert_eq!(lanes.read_to(), Position::START);
-    offer(&mut lanes, &["a", "a", "a"]);
-    assert_eq!(next(&mut lanes, RUN).1, [3]);
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl State {
             // Beyond the end of the log, events that have no id yet would be skipped unseen.
             Start::Id(id) => id.0.saturating_sub(1).clamp(0, end),
         };
-        Position { last_id: EventId(last_id) }
+        Position::START.at(EventId(last_id))
     }
 
     pub(super) fn prune(&mut self, retention: Duration, time: Time) -> Pruned {

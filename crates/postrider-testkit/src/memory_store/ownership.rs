@@ -58,7 +58,7 @@ impl State {
             shard_count: held.len() as u16,
             shards: Arc::from(held),
         };
-        Ok(Some(Taken { hold, parked: progress.parked() }))
+        Ok(Some(Taken { hold, start: progress.least(), parked: progress.parked() }))
     }
 
     pub(super) fn release(&mut self, hold: &Hold, time: Time) -> Result<()> {

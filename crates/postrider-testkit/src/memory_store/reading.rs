@@ -35,10 +35,10 @@ impl State {
     pub(super) fn fetch(&mut self, hold: &Hold, after: Position, room: Room) -> Result<Chunk> {
         let subscription = Arc::clone(&self.held(hold)?.subscription);
         if subscription.paused_at.is_some() {
-            return Ok(Chunk { events: Vec::new(), end: after, more: false, paused: true });
+            return Ok(Chunk { paused: true, ..Chunk::empty(after) });
         }
         let mut budget = Budget::new(room, limits::CHUNK_EVENTS_MAX);
-        let mut chunk = Chunk { events: Vec::new(), end: after, more: false, paused: false };
+        let mut chunk = Chunk::empty(after);
         let behind = (Bound::Excluded(after.last_id), Bound::Unbounded);
         for (looked_at, event) in self.events.range(behind).map(|(_, event)| event).enumerate() {
             if looked_at == limits::CHUNK_SCAN_MAX || budget.is_spent() {
@@ -46,7 +46,7 @@ impl State {
                 break;
             }
             let shard = self.shard_of(event);
-            let held = hold.shards.iter().any(|held| held.shard == shard);
+            let held = hold.shards.iter().any(|held| held.shard == shard && !held.position.covers(event.id));
             if held && subscription.filter.matches(event.topic.as_str(), event.kind.as_str()) {
                 budget.spend(event);
                 chunk.events.push(Arc::clone(event));

@@ -1,0 +1,43 @@
+//! Reading a log whose writers commit in any order: the protocol, without a database.
+//!
+//! With many writers, ids do not become visible in their order, so that "all up to id 7" is no place in
+//! the log. What is visible at a moment is a [`Snapshot`] of transactions. A [`Tick`] is such a moment,
+//! with what is known then about ids; a [`Window`] is what became visible between two ticks, read in the
+//! order of ids; a [`Tail`] is the memory of the last windows, shared by all who read.
+//!
+//! ```text
+//!        xids ──►  ▓ visible   · running   ░ not begun
+//!   tick a   ▓▓▓▓·▓▓·▓▓░░░░░░░░░
+//!   tick b   ▓▓▓▓▓▓▓·▓▓▓▓▓·░░░░░   window (a, b) = the rows of   ____█_____█▓▓__
+//!                └ a straggler: its rows may have small ids; the ladder says how small
+//! ```
+//!
+//! # Why no row is lost, repeated or overtaken
+//!
+//! Producers' rows carry their transaction's xid, which is fetched before the row's id is drawn from a
+//! sequence without a cache. Three facts follow.
+//!
+//! 1. *Each row is in exactly one window.* Snapshots of one server only grow, so that for a chain of ticks
+//!    a ⊆ b ⊆ c … every committed row becomes visible between exactly two neighbours.
+//! 2. *Rows of a key keep their order.* The owner of a key emits while it holds the key's lock, so its later
+//!    event draws a larger id and becomes visible later: a later window, or the same one and a larger id.
+//! 3. *A window is found by ids.* A probe reads the sequence and **then** the next xid. A transaction that
+//!    begins after that draws its ids later still: "every row of an xid ≥ `next_xid` has an id > `seq`". This
+//!    fact, a **rung**, never expires. Whatever becomes visible after a tick belongs to an xid that the tick
+//!    has not seen; the greatest rung at or below it bounds where its rows can lie. Fewer rungs mean a longer
+//!    scan, never a lost row.
+//!
+//! Two things are not facts but duties of the store. Xids are issued again after a crash of the server,
+//! so a tick may outlive the connection on which it was read only if it was written by a transaction that
+//! began later, and memory goes with the connection. And what is visible may not be durable yet: a window is
+//! handed out once the server's WAL is flushed as far as it reached when its snapshot had been taken.
+
+mod ladder;
+mod snapshot;
+mod tail;
+mod tick;
+
+pub use ladder::{Ladder, RUNGS_MAX, Rung};
+pub use snapshot::{Snapshot, Xid};
+pub use tail::{LogRow, Pending, Served, TAIL_BYTES_MAX, TAIL_ROWS_MAX, Tail, TailWindow};
+pub use tick::{Lsn, Probe, Tick, Window};
