@@ -1,0 +1,261 @@
+-- The first schema. It runs as one transaction; afterwards postrider.meta says what the schema holds.
+--
+-- `postrider` stands for the schema's name everywhere in these files and is replaced when another was chosen.
+
+create table postrider.meta (
+    name text primary key,
+    value text not null
+);
+
+-- The one clock that everything goes by. A function, so that tests can turn it; PostgreSQL inlines it.
+create function postrider.clock() returns timestamptz
+language sql volatile parallel safe
+return pg_catalog.clock_timestamp();
+
+-- The log. Producers write here and nowhere else, from any language:
+--
+--     insert into postrider.event (topic, type, key, payload)
+--     values ('order', 'order.created', '42', '{"total": 12}');
+--
+-- Leave out xid and id. The log is read by what became visible between two snapshots, and that is found
+-- without an index on xid because of one fact: a row's xid is fetched before its id is drawn. It holds because
+-- xid is the first column, id is `generated always` (with `by default` some statements draw ids first), and the
+-- sequence keeps no cache. A self-test at start checks that this server still does it in that order.
+--
+-- The table is a ring of 16 leaves, chosen by the id's upper bits: 2^34 ids a turn. Rotation moves the
+-- sequence to the next leaf, retention truncates a leaf as a whole. So there is no DDL in operation, no leaf
+-- can be missing, and no maintenance waits for a producer that writes elsewhere in the ring.
+--
+-- What producers pay for beyond a plain table: 8 bytes of xid and the way to the leaf.
+create table postrider.event (
+    xid xid8 not null default pg_catalog.pg_current_xact_id(),
+    id bigint generated always as identity (cache 1),
+    created_at timestamptz not null default postrider.clock(),
+    due_at timestamptz,
+    topic text not null,
+    type text not null,
+    key text,
+    headers json,
+    payload bytea not null default '',
+    constraint payload_has_at_most_1_mib check (octet_length(payload) <= 1048576)
+) partition by list (((id >> 34) & 15));
+
+-- Leaves die by truncation: vacuuming what was only ever inserted would rewrite them for nothing.
+do $$
+begin
+    for leaf in 0..15 loop
+        execute format(
+            'create table postrider.%I partition of postrider.event (primary key (id)) for values in (%s)
+             with (autovacuum_vacuum_insert_threshold = -1)', 'event_' || leaf, leaf);
+    end loop;
+end
+$$;
+
+-- When the ring was turned. A turn is one use of a leaf: id >> 34.
+create table postrider.turn (
+    turn bigint primary key,
+    last_id bigint not null,
+    ended_at timestamptz not null
+);
+
+-- Events that an exception still needs after their leaf was emptied.
+create table postrider.kept_event (
+    id bigint primary key,
+    created_at timestamptz not null,
+    due_at timestamptz,
+    topic text not null,
+    type text not null,
+    key text,
+    headers json,
+    payload bytea not null
+);
+
+-- What makes a repeated emit harmless. A second producer with the same key waits for the first to end: the
+-- only wait between producers.
+create table postrider.idempotency (
+    key text primary key,
+    event_id bigint
+);
+
+-- A key is forgotten with its event.
+create index idempotency_event on postrider.idempotency (event_id);
+
+create table postrider.subscription (
+    id bigint generated always as identity primary key,
+    name text not null,
+    filter json not null,
+    mode text not null,
+    order_rule text not null,
+    on_dead text not null,
+    tuning json not null,
+    shard_count smallint not null,
+    created_at timestamptz not null,
+    paused_at timestamptz,
+    -- Grows whenever shards change hands, or a pause begins or ends: an owner that knows it need not look further.
+    fence bigint not null default 0,
+    constraint subscription_names_are_unique unique (name)
+);
+
+-- One running process. Beats are HOT updates: there is room in the page and no index on what changes.
+create table postrider.member (
+    id bigint generated always as identity primary key,
+    name text not null,
+    joined_at timestamptz not null,
+    beat_at timestamptz not null,
+    lease interval not null
+) with (fillfactor = 50);
+
+-- Whose each shard of a subscription is. The epoch grows with every change of owner, and every write of an
+-- owner is checked against it, under a lock of the subscription that a change of owner has to wait for.
+create table postrider.shard (
+    subscription_id bigint not null references postrider.subscription (id) on delete cascade,
+    shard smallint not null,
+    member_id bigint,
+    epoch bigint not null,
+    primary key (subscription_id, shard)
+);
+
+-- How far shards have come. Rows are appended, never updated: under an old snapshot that somebody holds for
+-- hours, a row that is updated ten times a second becomes slower and slower. The newest row that names a shard
+-- counts. Of the two tables one is written; now and then the other one takes what still counts over from it and
+-- it is truncated.
+--
+-- A row is complete in itself. `to_*` is a moment of the log: what was visible, the fact (next_xid, seq), and the
+-- facts that bound where transactions lie that ran then. Without `from_snapshot` everything visible at that
+-- moment is behind the position; with it, of what became visible between the two only ids up to last_id are.
+--
+-- It must be written by a transaction that began after the snapshot was taken: after a crash the server issues
+-- xids again that no surviving record mentions, and a snapshot that has seen them would hide their rows.
+create sequence postrider.position_n;
+
+create table postrider.position_a (
+    subscription_id bigint not null,
+    n bigint not null,
+    shards bigint not null,
+    from_snapshot pg_snapshot,
+    to_snapshot pg_snapshot not null,
+    next_xid xid8 not null,
+    seq bigint not null,
+    rung_xids xid8[] not null,
+    rung_seqs bigint[] not null,
+    last_id bigint not null,
+    at timestamptz not null,
+    primary key (subscription_id, n)
+);
+
+create table postrider.position_b (like postrider.position_a including all);
+
+-- Which of the two is written.
+create table postrider.position_table (
+    current char not null,
+    switched_at timestamptz not null,
+    constraint current_is_one_of_two check (current in ('a', 'b'))
+);
+
+-- The exceptions: events behind the position that are not simply done.
+create table postrider.delivery (
+    subscription_id bigint not null references postrider.subscription (id) on delete cascade,
+    event_id bigint not null,
+    shard smallint not null,
+    key text,
+    late boolean not null,
+    turn bigint not null,
+    parks boolean not null,
+    state text not null,
+    attempts integer not null,
+    due_at timestamptz,
+    edited_payload bytea,
+    died_at timestamptz,
+    primary key (subscription_id, event_id),
+    constraint state_is_known check (state in ('pending', 'leased', 'done', 'dead')),
+    constraint only_keys_park check (not parks or key is not null),
+    constraint only_what_may_be_attempted_is_due check (due_at is null or state in ('pending', 'done')),
+    constraint the_dead_have_a_time_of_death check (state <> 'dead' or died_at is not null)
+);
+
+-- What is due.
+create index delivery_due on postrider.delivery (subscription_id, due_at, event_id)
+where due_at is not null;
+
+-- The head of each parked lane: at most one.
+create index delivery_head on postrider.delivery (subscription_id, key, late)
+where parks and (state <> 'pending' or due_at is not null);
+
+-- What waits behind a head, in lane order.
+create index delivery_lane on postrider.delivery (subscription_id, key, late, turn, event_id)
+where parks and state = 'pending' and due_at is null;
+
+-- Whether an event is still needed.
+create index delivery_event on postrider.delivery (event_id);
+
+create index delivery_dead on postrider.delivery (subscription_id, event_id)
+where state = 'dead';
+
+-- What a change of owner has to make pending again.
+create index delivery_leased on postrider.delivery (subscription_id, event_id)
+where state = 'leased';
+
+create table postrider.attempt (
+    subscription_id bigint not null references postrider.subscription (id) on delete cascade,
+    event_id bigint not null,
+    attempt integer not null,
+    started_at timestamptz not null,
+    took interval not null,
+    member text not null,
+    error text not null,
+    primary key (subscription_id, event_id, attempt)
+);
+
+-- Who destroyed or skipped what, and when.
+create table postrider.audit (
+    id bigint generated always as identity primary key,
+    at timestamptz not null,
+    actor text not null,
+    action text not null,
+    subscription text,
+    event_id bigint,
+    detail text
+);
+
+-- Emits by SQL, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key.
+-- Returns the event's id; for a repeated idempotency key that of the first.
+create function postrider.emit(
+    topic text,
+    type text,
+    key text default null,
+    payload bytea default '',
+    headers json default null,
+    due_in interval default null,
+    idempotency_key text default null
+) returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    emitted bigint;
+begin
+    if idempotency_key is not null then
+        insert into postrider.idempotency (key) values (idempotency_key)
+        on conflict do nothing;
+        if not found then
+            select i.event_id into emitted from postrider.idempotency i where i.key = idempotency_key;
+            return emitted;
+        end if;
+    end if;
+    insert into postrider.event (topic, type, key, payload, headers, due_at)
+    values (topic, type, key, payload, headers, postrider.clock() + due_in)
+    returning id into emitted;
+    if idempotency_key is not null then
+        update postrider.idempotency i set event_id = emitted where i.key = idempotency_key;
+    end if;
+    return emitted;
+end
+$$;
+
+-- Whoever may emit is told so by name; see the guide for a producer's grants.
+revoke execute on function postrider.emit from public;
+
+insert into postrider.meta (name, value)
+values ('schema_version', '1'), ('store_id', substr(md5(gen_random_uuid()::text), 1, 16));
+
+insert into postrider.position_table (current, switched_at) values ('a', postrider.clock());

@@ -1,0 +1,6 @@
+-- A look at the log's end: the sequence, then the next xid, then how far the WAL has come. The statement's own
+-- snapshot was taken before all of these. It must be a transaction of its own: the next xid is frozen within one.
+-- Index: none. Locks: none; it assigns no xid and writes no WAL.
+select last_value, is_called, age('3'::xid), pg_current_snapshot(), pg_current_wal_insert_lsn(),
+    pg_current_wal_flush_lsn()
+from postrider.event_id_seq

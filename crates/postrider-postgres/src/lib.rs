@@ -1,0 +1,27 @@
+//! Postrider on PostgreSQL.
+
+/// One statement of the folder `sql`.
+macro_rules! sql {
+    ($name:literal) => {
+        const { crate::statement::Sql::new(include_str!(concat!("../sql/", $name, ".sql"))) }
+    };
+}
+
+mod error;
+mod event_row;
+mod link;
+mod lock;
+mod migrate;
+mod options;
+mod position;
+mod probe;
+mod session;
+mod statement;
+mod store;
+mod types;
+
+pub use tokio_postgres;
+
+pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
+pub use options::{Durability, PostgresOptions};
+pub use store::PostgresStore;

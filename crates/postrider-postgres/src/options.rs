@@ -1,0 +1,180 @@
+//! Which database, and how it is used.
+
+use std::fmt;
+use std::time::Duration;
+
+use postrider_core::{Error, Result};
+use tokio_postgres::Config;
+
+use crate::statement::Schema;
+
+/// How a [`PostgresStore`](crate::PostgresStore) is opened.
+///
+/// ```
+/// use std::time::Duration;
+/// use postrider_postgres::PostgresOptions;
+/// let options = PostgresOptions::from_url("postgres://app@localhost/shop")?.lease(Duration::from_secs(3));
+/// # Ok::<(), postrider_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct PostgresOptions {
+    pub(crate) config: Config,
+    pub(crate) schema: Schema,
+    pub(crate) migrate: bool,
+    pub(crate) durability: Durability,
+    pub(crate) lease: Duration,
+    pub(crate) call_timeout: Duration,
+}
+
+/// What must be on the server's disk before an event is handed out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// The event's commit, even if its producer commits asynchronously: what was delivered cannot vanish in a
+    /// crash of the server.
+    #[default]
+    Flush,
+    /// Whatever the producers wait for. For those that all commit synchronously, or when a delivered event
+    /// may vanish.
+    Trust,
+}
+
+impl PostgresOptions {
+    /// The database that a URL names: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. The parameter
+    /// `schema=NAME` chooses another schema than `postrider`; all others are those of the client library.
+    ///
+    /// Errors never repeat the URL, since it may hold a password.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (url, schema) = take_schema(url);
+        let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            // Its message names the key that is wrong, never a value.
+            Error::invalid(format!(
+                "the store's URL cannot be read ({error}): write postgres://USER@HOST/DATABASE"
+            ))
+        })?;
+        if config.get_user().is_none() && config.get_hosts().is_empty() {
+            return Err(Error::invalid("the store's URL names no host: write postgres://USER@HOST/DATABASE"));
+        }
+        let mut options = Self {
+            config,
+            schema: Schema::new(schema.as_deref().unwrap_or("postrider"))?,
+            migrate: true,
+            durability: Durability::default(),
+            lease: Duration::from_secs(8),
+            call_timeout: Duration::from_secs(30),
+        };
+        options.prepare();
+        Ok(options)
+    }
+
+    /// A peer that has vanished is noticed within half a minute, and not when the kernel gives up.
+    fn prepare(&mut self) {
+        let seconds = Duration::from_secs;
+        self.config
+            .keepalives(true)
+            .keepalives_idle(seconds(10))
+            .keepalives_interval(seconds(5))
+            .keepalives_retries(3)
+            .tcp_user_timeout(seconds(20));
+        if self.config.get_connect_timeout().is_none() {
+            self.config.connect_timeout(seconds(10));
+        }
+    }
+
+    /// Another schema than `postrider`: several stores may share a database.
+    pub fn schema(mut self, name: &str) -> Result<Self> {
+        self.schema = Schema::new(name)?;
+        Ok(self)
+    }
+
+    /// Whether opening brings the schema up to date, which is the default. Otherwise it must be already.
+    #[must_use]
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// What must be on disk before an event is handed out.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// How long a member that does not beat is believed to live: 8 seconds by default, at least one.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(Duration::from_secs(1));
+        self
+    }
+
+    /// How long one call may take before its connection is given up.
+    #[must_use]
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = timeout;
+        self
+    }
+}
+
+/// Host, port and database; never user or password.
+impl fmt::Display for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use tokio_postgres::config::Host;
+        f.write_str("postgres://")?;
+        match self.config.get_hosts().first() {
+            Some(Host::Tcp(host)) => f.write_str(host)?,
+            Some(Host::Unix(path)) => write!(f, "{}", path.display())?,
+            None => f.write_str("localhost")?,
+        }
+        if let Some(port) = self.config.get_ports().first() {
+            write!(f, ":{port}")?;
+        }
+        write!(f, "/{}", self.config.get_dbname().unwrap_or_default())?;
+        if self.schema.name() != "postrider" {
+            write!(f, "?schema={}", self.schema.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresOptions({self})")
+    }
+}
+
+/// Cuts our own parameter out of a URL: the client library would refuse it.
+fn take_schema(url: &str) -> (String, Option<String>) {
+    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), None) };
+    let (ours, theirs): (Vec<&str>, Vec<&str>) =
+        query.split('&').partition(|parameter| parameter.starts_with("schema="));
+    let schema = ours.last().map(|parameter| parameter["schema=".len()..].to_owned());
+    let rest = if theirs.is_empty() { base.to_owned() } else { format!("{base}?{}", theirs.join("&")) };
+    (rest, schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_database_and_schema_and_is_shown_without_secrets() {
+        let options = PostgresOptions::from_url(
+            "postgres://app:secret@db.local:5433/shop?schema=mail&connect_timeout=3",
+        )
+        .unwrap();
+        assert_eq!(options.to_string(), "postgres://db.local:5433/shop?schema=mail");
+        assert!(!format!("{options:?}").contains("secret"));
+        assert_eq!(options.config.get_connect_timeout(), Some(&Duration::from_secs(3)));
+        let plain = PostgresOptions::from_url("postgres://localhost/shop").unwrap();
+        assert_eq!(plain.to_string(), "postgres://localhost/shop");
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_without_repeating_it() {
+        for bad in ["postgres://app:secret@h/db?nonsense=secret", "postgres://", "postgres://h:secret/db"] {
+            let message = PostgresOptions::from_url(bad).unwrap_err().to_string();
+            assert!(!message.contains("secret") && message.contains("postgres://"), "{message}");
+        }
+        assert!(PostgresOptions::from_url("postgres://h/db?schema=A%20B").is_err());
+    }
+}

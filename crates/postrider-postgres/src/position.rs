@@ -1,0 +1,127 @@
+//! Positions as they are stored: complete in themselves, appended, the newest of each shard counts.
+
+use std::sync::Arc;
+
+use postrider_core::log::{Ladder, Rung, Snapshot, Tick, Window, Xid};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{Error, ErrorKind, EventId, Result, Shard, Timestamp};
+use tokio_postgres::Row;
+
+use crate::error::Doing;
+use crate::session::Tx;
+use crate::types::{At, SnapshotValue, XidValue};
+
+/// Which of a subscription's shards: one bit each, so that there can be 64 of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ShardSet(pub(crate) u64);
+
+impl ShardSet {
+    pub(crate) fn of(shards: impl IntoIterator<Item = Shard>) -> Self {
+        Self(shards.into_iter().fold(0, |set, shard| set | 1 << (shard.0 & 63)))
+    }
+
+    pub(crate) fn contains(self, shard: Shard) -> bool {
+        self.0 & (1 << (shard.0 & 63)) != 0
+    }
+}
+
+/// A position with what it means.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredPosition {
+    pub(crate) shards: ShardSet,
+    /// The window that was being read, or that stands at a moment if all was.
+    pub(crate) window: Window,
+    pub(crate) last_id: EventId,
+    pub(crate) at: Timestamp,
+}
+
+impl StoredPosition {
+    /// Whether a row lies behind it.
+    pub(crate) fn covers(&self, xid: Xid, id: EventId) -> bool {
+        self.window.covers(xid, id, self.last_id)
+    }
+}
+
+/// Appends a position. The transaction must have no xid yet that is older than the window's end: it begins
+/// after the window was read, or takes its first xid here.
+pub(crate) async fn position_put(
+    tx: &Tx<'_>,
+    subscription: SubscriptionId,
+    shards: ShardSet,
+    window: &Window,
+    last_id: EventId,
+) -> Result<()> {
+    let to = &window.to;
+    let from = (!window.ends_at(last_id)).then(|| SnapshotValue(window.from.snapshot.clone()));
+    let (xids, seqs): (Vec<XidValue>, Vec<i64>) =
+        to.ladder.rungs().iter().map(|rung| (XidValue(rung.next_xid), rung.seq)).unzip();
+    tx.execute(
+        sql!("position_put"),
+        &[
+            &subscription.0,
+            &(shards.0 as i64),
+            &from,
+            &SnapshotValue(to.snapshot.clone()),
+            &XidValue(to.rung.next_xid),
+            &to.seq(),
+            &xids,
+            &seqs,
+            &last_id.0,
+        ],
+        "write a position",
+    )
+    .await
+    .map(drop)
+}
+
+/// Where each of a subscription's shards stands. Shards that stand at one place share it.
+pub(crate) async fn position_newest(
+    tx: &Tx<'_>,
+    subscription: SubscriptionId,
+    shard_count: u16,
+) -> Result<Vec<Arc<StoredPosition>>> {
+    let what = "read the positions";
+    let mut places: Vec<Option<Arc<StoredPosition>>> = vec![None; usize::from(shard_count)];
+    let mut below = i64::MAX;
+    while places.iter().any(Option::is_none) {
+        let rows = tx.query(sql!("position_list"), &[&subscription.0, &below], what).await?;
+        let Some(last) = rows.last() else { break };
+        below = last.try_get(0).doing(what)?;
+        for row in &rows {
+            let found = Arc::new(position_read(row).doing(what)?);
+            for (index, place) in places.iter_mut().enumerate() {
+                if place.is_none() && found.shards.contains(Shard(index as u16)) {
+                    *place = Some(Arc::clone(&found));
+                }
+            }
+        }
+    }
+    places.into_iter().collect::<Option<Vec<_>>>().ok_or_else(|| {
+        Error::new(ErrorKind::Corrupt, "a shard has no position: was a table emptied by hand? Seek to one")
+    })
+}
+
+fn position_read(row: &Row) -> Result<StoredPosition, tokio_postgres::Error> {
+    let from: Option<SnapshotValue> = row.try_get(2)?;
+    let to: SnapshotValue = row.try_get(3)?;
+    let rung = Rung { next_xid: row.try_get::<_, XidValue>(4)?.0, seq: row.try_get(5)? };
+    let xids: Vec<XidValue> = row.try_get(6)?;
+    let seqs: Vec<i64> = row.try_get(7)?;
+    let rungs = xids.iter().zip(seqs).map(|(xid, seq)| Rung { next_xid: xid.0, seq });
+    let to = Arc::new(Tick { snapshot: to.0, rung, ladder: Ladder::new(rungs) });
+    Ok(StoredPosition {
+        shards: ShardSet(row.try_get::<_, i64>(1)? as u64),
+        window: match from {
+            Some(from) => Window { from: Arc::new(seen(from.0)), to },
+            None => Window::at(&to),
+        },
+        last_id: EventId(row.try_get(8)?),
+        at: row.try_get::<_, At>(9)?.0,
+    })
+}
+
+/// A moment of which only is kept what was visible: reading goes on behind the last id, so that nobody asks
+/// where the window's rows begin.
+fn seen(snapshot: Snapshot) -> Tick {
+    Tick { snapshot, ..Tick::start() }
+}

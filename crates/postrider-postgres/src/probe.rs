@@ -1,0 +1,32 @@
+//! A look at the log's end.
+
+use postrider_core::Result;
+use postrider_core::log::{Lsn, Probe, Xid};
+use tokio_postgres::Row;
+use tokio_postgres::types::PgLsn;
+
+use crate::error::Doing;
+use crate::session::Session;
+use crate::types::SnapshotValue;
+
+/// Looks, in a transaction of its own. Nothing is written: no xid, no WAL.
+pub(crate) async fn probe(session: &Session) -> Result<Probe> {
+    let what = "look at the end of the log";
+    let rows = session.query(sql!("probe"), &[], what).await?;
+    probe_read(&rows[0]).doing(what)
+}
+
+fn probe_read(row: &Row) -> Result<Probe, tokio_postgres::Error> {
+    let (last_value, is_called): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
+    let snapshot = row.try_get::<_, SnapshotValue>(3)?.0;
+    // The age of xid 3 is the low half of the next xid, less 3.
+    let low = (row.try_get::<_, i32>(2)? as u32).wrapping_add(3);
+    Ok(Probe {
+        next_xid: Xid::widen(low, snapshot.xmax()),
+        snapshot,
+        // Before the first draw a sequence shows the value that it will give.
+        seq: if is_called { last_value } else { last_value - 1 },
+        inserted: Lsn(row.try_get::<_, PgLsn>(4)?.into()),
+        flushed: Lsn(row.try_get::<_, PgLsn>(5)?.into()),
+    })
+}

@@ -1,0 +1,306 @@
+//! One connection, and transactions on it.
+//!
+//! Every call has a bound in time; one that exceeds it gives the connection up, since nobody knows what it
+//! still does. A transaction that is dropped is rolled back before anything else runs on its connection.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use postrider_core::{Error, ErrorKind, Result};
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, IsolationLevel, NoTls, Row, RowStream, Statement, Transaction};
+use tracing::debug;
+
+use crate::error::Doing;
+use crate::options::PostgresOptions;
+use crate::statement::{Schema, Sql};
+
+/// The oldest server that has what the protocol needs.
+const SERVER_MIN: i32 = 140_000;
+
+/// What a connection is for. People see it as `application_name`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Reads the log. Never writes.
+    Reader,
+    /// Settles. Its commits are not waited for: losing one costs a duplicate, never an event.
+    Writer,
+    /// Beats, on a connection of its own so that nothing makes it late.
+    Keeper,
+    /// Runs transactional handlers.
+    Worker,
+    /// Does what people ask for.
+    Operator,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "postrider/reader",
+            Self::Writer => "postrider/writer",
+            Self::Keeper => "postrider/keeper",
+            Self::Worker => "postrider/worker",
+            Self::Operator => "postrider/operator",
+        }
+    }
+
+    /// What the session is told first. Isolation is set, since under a database's default of `serializable`
+    /// our reads could make producers fail; plans of the reader are forced to the index, since the planner
+    /// knows neither how selective a snapshot is nor, in a leaf that was never analysed, how many rows there are.
+    fn settings(self) -> &'static str {
+        match self {
+            Self::Reader => {
+                "set session characteristics as transaction isolation level read committed, read only;
+                 set enable_seqscan = off; set enable_sort = off; set enable_bitmapscan = off; set jit = off;
+                 set statement_timeout = '60s'"
+            }
+            Self::Writer | Self::Keeper => {
+                "set session characteristics as transaction isolation level read committed, read write;
+                 set synchronous_commit = off; set lock_timeout = '5s'; set jit = off;
+                 set idle_in_transaction_session_timeout = '60s'; set statement_timeout = '60s'"
+            }
+            Self::Worker => {
+                "set session characteristics as transaction isolation level read committed, read write;
+                 set lock_timeout = '5s'"
+            }
+            Self::Operator => {
+                "set session characteristics as transaction isolation level read committed, read write;
+                 set lock_timeout = '5s'; set jit = off; set idle_in_transaction_session_timeout = '60s'"
+            }
+        }
+    }
+}
+
+/// Numbers sessions in the order in which they were made.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// A connection that is ready for use.
+pub(crate) struct Session {
+    client: Client,
+    state: State,
+}
+
+struct State {
+    id: u64,
+    schema: Schema,
+    timeout: Duration,
+    broken: AtomicBool,
+    statements: Mutex<HashMap<Sql, Statement>>,
+}
+
+pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
+
+impl Session {
+    /// Connects, and refuses a server that cannot be used.
+    pub(crate) async fn connect(options: &PostgresOptions, role: Role) -> Result<Self> {
+        let mut config = options.config.clone();
+        config.application_name(role.name());
+        let what = format!("connect to {options}");
+        let connecting = async {
+            let (client, connection) = config.connect(NoTls).await.doing(&what)?;
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    debug!(%error, role = role.name(), "a connection was lost");
+                }
+            });
+            client.batch_execute(role.settings()).await.doing(&what)?;
+            fit(&client, role).await?;
+            Ok(client)
+        };
+        let client = match tokio::time::timeout(options.call_timeout, connecting).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(late(&what, options.call_timeout)),
+        };
+        let state = State {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            schema: options.schema.clone(),
+            timeout: options.call_timeout,
+            broken: AtomicBool::new(false),
+            statements: Mutex::default(),
+        };
+        Ok(Self { client, state })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.state.id
+    }
+
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.client.is_closed() && !self.state.broken.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.state.schema
+    }
+
+    /// Begins a transaction; dropping it rolls it back.
+    pub(crate) async fn begin(&mut self) -> Result<Tx<'_>> {
+        let Self { client, state } = self;
+        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start();
+        let tx = state.bounded("begin a transaction", begin).await?;
+        Ok(Tx { tx, state })
+    }
+
+    /// Runs one statement in a transaction of its own.
+    pub(crate) async fn query(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
+        let statement = self.prepare(sql, what).await?;
+        self.state.bounded(what, self.client.query(&statement, parameters)).await
+    }
+
+    /// The same, row by row. The statement that was prepared for it must be awaited first, so that calls of
+    /// several tasks go out in one piece each.
+    pub(crate) async fn stream(
+        &self,
+        sql: Sql,
+        parameters: &Parameters<'_>,
+        what: &str,
+    ) -> Result<RowStream> {
+        let statement = self.prepare(sql, what).await?;
+        let rows = self.client.query_raw(&statement, parameters.iter().copied());
+        self.state.bounded(what, rows).await
+    }
+
+    /// Bounds a wait for rows of this session.
+    pub(crate) async fn bounded<T>(
+        &self,
+        what: &str,
+        call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T> {
+        self.state.bounded(what, call).await
+    }
+
+    /// Runs a script of several statements.
+    pub(crate) async fn run(&self, script: &str, what: &str) -> Result<()> {
+        self.state.bounded(what, self.client.batch_execute(script)).await
+    }
+
+    async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
+        if let Some(statement) = self.state.prepared(sql) {
+            return Ok(statement);
+        }
+        let text = sql.text(&self.state.schema);
+        let statement = self.state.bounded(what, self.client.prepare(&text)).await?;
+        Ok(self.state.keep(sql, statement))
+    }
+}
+
+/// A transaction.
+pub(crate) struct Tx<'a> {
+    tx: Transaction<'a>,
+    state: &'a State,
+}
+
+impl<'a> Tx<'a> {
+    /// All rows of a statement.
+    pub(crate) async fn query(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
+        let statement = self.prepare(sql, what).await?;
+        self.state.bounded(what, self.tx.query(&statement, parameters)).await
+    }
+
+    /// The first row of a statement, if it has one.
+    pub(crate) async fn query_opt(
+        &self,
+        sql: Sql,
+        parameters: &Parameters<'_>,
+        what: &str,
+    ) -> Result<Option<Row>> {
+        Ok(self.query(sql, parameters, what).await?.into_iter().next())
+    }
+
+    /// The only row of a statement that always has one.
+    pub(crate) async fn query_one(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Row> {
+        self.query_opt(sql, parameters, what)
+            .await?
+            .ok_or_else(|| Error::new(ErrorKind::Internal, format!("cannot {what}: no row came back")))
+    }
+
+    /// How many rows a statement changed.
+    pub(crate) async fn execute(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<u64> {
+        let statement = self.prepare(sql, what).await?;
+        self.state.bounded(what, self.tx.execute(&statement, parameters)).await
+    }
+
+    /// Runs a script of several statements.
+    pub(crate) async fn run(&self, script: &str, what: &str) -> Result<()> {
+        self.state.bounded(what, self.tx.batch_execute(script)).await
+    }
+
+    pub(crate) async fn commit(self, what: &str) -> Result<()> {
+        self.state.bounded(what, self.tx.commit()).await
+    }
+
+    pub(crate) async fn rollback(self, what: &str) -> Result<()> {
+        self.state.bounded(what, self.tx.rollback()).await
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.state.schema
+    }
+
+    /// The client library's own transaction.
+    pub(crate) fn inner(&mut self) -> &mut Transaction<'a> {
+        &mut self.tx
+    }
+
+    async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
+        if let Some(statement) = self.state.prepared(sql) {
+            return Ok(statement);
+        }
+        let text = sql.text(&self.state.schema);
+        let statement = self.state.bounded(what, self.tx.prepare(&text)).await?;
+        Ok(self.state.keep(sql, statement))
+    }
+}
+
+impl State {
+    async fn bounded<T>(
+        &self,
+        what: &str,
+        call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(answer) => answer.doing(what),
+            Err(_) => {
+                self.broken.store(true, Ordering::Relaxed);
+                Err(late(what, self.timeout))
+            }
+        }
+    }
+
+    fn prepared(&self, sql: Sql) -> Option<Statement> {
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(&sql).cloned()
+    }
+
+    fn keep(&self, sql: Sql, statement: Statement) -> Statement {
+        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        statements.entry(sql).or_insert(statement).clone()
+    }
+}
+
+fn late(what: &str, timeout: Duration) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("cannot {what}: the server has not answered for {timeout:?}"))
+}
+
+/// Refuses a server that is too old, and one that is a standby: there snapshots come in another order.
+async fn fit(client: &Client, role: Role) -> Result<()> {
+    let what = "ask the server what it is";
+    let row = client
+        .query_one("select current_setting('server_version_num')::int, pg_is_in_recovery()", &[])
+        .await
+        .doing(what)?;
+    let (version, standby): (i32, bool) = (row.try_get(0).doing(what)?, row.try_get(1).doing(what)?);
+    if version < SERVER_MIN {
+        return Err(Error::new(
+            ErrorKind::Incompatible,
+            format!("this server is PostgreSQL {}: Postrider needs 14 or newer", version / 10_000),
+        ));
+    }
+    if standby {
+        let message = format!("this server is a standby ({}): connect to the primary", role.name());
+        return Err(Error::new(ErrorKind::ReadOnly, message));
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The texts of statements: one file each in the folder `sql`, made to fit the store's schema.
+
+use std::borrow::Cow;
+
+use postrider_core::{Error, Result};
+
+/// The name that the files of the folder `sql` use.
+const WRITTEN: &str = "postrider.";
+/// What stands for the leaf that a statement reads.
+const LEAF: &str = "event_leaf";
+
+/// One statement. Its header is cut off by the compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Sql {
+    text: &'static str,
+    /// The leaf that it reads, if it reads one.
+    leaf: Option<u8>,
+}
+
+impl Sql {
+    pub(crate) const fn new(file: &'static str) -> Self {
+        Self { text: without_header(file), leaf: None }
+    }
+
+    /// The same on one leaf of the log.
+    pub(crate) fn on_leaf(self, leaf: u8) -> Self {
+        Self { leaf: Some(leaf), ..self }
+    }
+
+    pub(crate) fn text(self, schema: &Schema) -> String {
+        let text = schema.fit(self.text);
+        match self.leaf {
+            Some(leaf) => text.replace(LEAF, &format!("event_{leaf}")),
+            None => text.into_owned(),
+        }
+    }
+}
+
+/// The schema that holds Postrider's tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Schema {
+    name: String,
+    prefix: String,
+}
+
+impl Schema {
+    /// A name that needs no quotes: anything else is more likely a mistake than a wish.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let first = |c: char| c.is_ascii_lowercase() || c == '_';
+        let rest = |c: char| first(c) || c.is_ascii_digit();
+        let is_plain = name.starts_with(first) && name.chars().all(rest) && name.len() <= 63;
+        if !is_plain || name.starts_with("pg_") {
+            return Err(Error::invalid(format!(
+                "`{}` cannot name the schema: use lower-case letters, digits and `_`, beginning with a letter",
+                name.escape_default()
+            )));
+        }
+        // A keyword such as `order` would need the quotes.
+        Ok(Self { name: name.to_owned(), prefix: format!("\"{name}\".") })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A text of the folder `sql`, for this schema.
+    pub(crate) fn fit<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.name == "postrider" {
+            Cow::Borrowed(text)
+        } else {
+            text.replace(WRITTEN, &self.prefix).into()
+        }
+    }
+}
+
+/// A statement without the comment lines that it begins with.
+const fn without_header(mut text: &'static str) -> &'static str {
+    while let [b'-', b'-', ..] = text.as_bytes() {
+        let mut end = 0;
+        while end < text.len() && text.as_bytes()[end] != b'\n' {
+            end += 1;
+        }
+        if end == text.len() {
+            return "";
+        }
+        text = text.split_at(end + 1).1;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_goes_and_the_statement_stays() {
+        assert_eq!(without_header("-- a\n-- b\nselect 1 -- c\n"), "select 1 -- c\n");
+        assert_eq!(without_header("select 1"), "select 1");
+        assert_eq!(without_header("-- a"), "");
+    }
+
+    #[test]
+    fn a_statement_fits_its_schema_and_leaf() {
+        let sql = Sql::new("-- Head.\nselect 1 from postrider.event_leaf").on_leaf(7);
+        assert_eq!(sql.text(&Schema::new("postrider").unwrap()), "select 1 from postrider.event_7");
+        assert_eq!(sql.text(&Schema::new("shop").unwrap()), "select 1 from \"shop\".event_7");
+    }
+
+    #[test]
+    fn names_that_need_quotes_are_refused() {
+        for good in ["postrider", "a", "_x9", "order"] {
+            assert!(Schema::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "9a", "A", "a-b", "a.b", "a\"b", "pg_x", "ü", &"x".repeat(64)] {
+            assert!(Schema::new(bad).is_err(), "{bad}");
+        }
+    }
+}
