@@ -7,21 +7,36 @@ macro_rules! sql {
     };
 }
 
+mod due;
 mod error;
 mod event_row;
+mod fence;
+mod fetch;
+mod holding;
+mod lane;
 mod link;
 mod lock;
+mod log_rows;
+mod log_store;
+mod member;
 mod migrate;
 mod options;
 mod position;
 mod probe;
+mod self_test;
 mod session;
+mod settle;
+mod shard;
 mod statement;
 mod store;
+mod subscription;
 mod types;
+mod work;
 
 pub use tokio_postgres;
 
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, PostgresOptions};
+pub use position::SHARDS;
 pub use store::PostgresStore;
+pub use work::{Handling, Work, Working, in_transaction};

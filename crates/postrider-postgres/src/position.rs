@@ -11,6 +11,9 @@ use crate::error::Doing;
 use crate::session::Tx;
 use crate::types::{At, SnapshotValue, XidValue};
 
+/// Shards of a subscription. Part of the stored format.
+pub const SHARDS: u16 = 64;
+
 /// Which of a subscription's shards: one bit each, so that there can be 64 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShardSet(pub(crate) u64);

@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use postrider_core::Result;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
+use crate::fetch::SharedTail;
+use crate::holding::Holdings;
 use crate::link::{Link, SharedLink};
+use crate::log_rows::Appetite;
 use crate::migrate;
 use crate::options::PostgresOptions;
 use crate::session::Role;
@@ -28,6 +31,10 @@ pub(crate) struct Inner {
     pub(crate) keeper: Link,
     pub(crate) worker: Link,
     pub(crate) operator: Link,
+    pub(crate) holdings: Holdings,
+    /// Shared by all subscriptions of the process.
+    pub(crate) tail: Mutex<SharedTail>,
+    pub(crate) appetite: Appetite,
     /// Told when something was written through this store that workers of this process may want to see.
     pub(crate) wake: Notify,
 }
@@ -48,6 +55,9 @@ impl PostgresStore {
             keeper: Link::new(Role::Keeper, &options),
             worker: Link::new(Role::Worker, &options),
             operator,
+            holdings: Holdings::default(),
+            tail: Mutex::default(),
+            appetite: Appetite::default(),
             wake: Notify::new(),
             options,
         };
