@@ -13,12 +13,15 @@
 //! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
+//! | `postgres` (feature `postgres`) | where is a real server that a test may crash? |
 
 pub mod conformance;
 pub mod history;
 pub mod interference;
 pub mod manual_clock;
 pub mod memory_store;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod scripted_sink;
 pub mod simulation;
 
