@@ -38,6 +38,11 @@ fn release_15_answers() {
 }
 
 #[test]
+fn release_18_answers() {
+    answers_as_its_version(Version::V18);
+}
+
+#[test]
 fn databases_are_separate() {
     let [first, second] = [(); 2].map(|()| shared(Version::V15).create_database());
     assert_ne!(first.url, second.url);
@@ -56,7 +61,11 @@ fn a_refused_statement_says_why() {
 
 #[test]
 fn a_committed_row_survives_every_crash() {
-    let mut server = Server::start(Version::V15, Settings::honest());
+    Version::ALL.into_iter().for_each(a_committed_row_survives);
+}
+
+fn a_committed_row_survives(version: Version) {
+    let mut server = Server::start(version, Settings::honest());
     let database = server.create_database();
     database.query("create table t (a int)");
     let ends: [fn(&mut Server); 3] = [Server::kill_immediate, Server::kill_9, Server::stop];
@@ -118,6 +127,10 @@ fn programs_reach_their_server() {
     let output = server.command("pg_dump").args(["--schema-only", &database.name]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(told.contains("CREATE TABLE public.here"), "{output:?}");
+    for version in Version::ALL {
+        let output = shared(version).command("psql").args(["-Atc", "show server_version"]).output().unwrap();
+        assert!(output.stdout.starts_with(version.major().to_string().as_bytes()), "{output:?}");
+    }
 }
 
 #[test]

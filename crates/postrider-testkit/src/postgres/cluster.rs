@@ -73,7 +73,12 @@ fn create_folder(parent: &Path, installation: &Installation, purpose: &str) -> P
 /// The cluster that others are copied from; made by the first who asks on this machine.
 fn template(installation: &Installation) -> PathBuf {
     let cache = installation::cache();
-    fs::create_dir_all(&cache).unwrap_or_else(|error| panic!("cannot make {}: {error}", cache.display()));
+    if !cache.exists() {
+        let made = fs::create_dir_all(&cache)
+            // Whatever the umask is, the server's user must get through.
+            .and_then(|()| fs::set_permissions(&cache, fs::Permissions::from_mode(0o755)));
+        made.unwrap_or_else(|error| panic!("cannot make {}: {error}", cache.display()));
+    }
     let major = installation.version().major();
     let owner = installation.user().map_or_else(String::new, |user| format!("-{}", user.uid));
     let template = cache.join(format!("initdb-{major}-{TEMPLATE_FORMAT}{owner}"));
