@@ -14,6 +14,7 @@
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
 //! | `postgres` (feature `postgres`) | where is a real server that a test may crash? |
+//! | `tcp_proxy` (feature `postgres`) | what does a client see when the network fails? |
 
 pub mod conformance;
 pub mod history;
@@ -24,6 +25,8 @@ pub mod memory_store;
 pub mod postgres;
 pub mod scripted_sink;
 pub mod simulation;
+#[cfg(feature = "postgres")]
+pub mod tcp_proxy;
 
 pub use conformance::Rig;
 pub use history::{Expectation, History, Incarnation, Violation};

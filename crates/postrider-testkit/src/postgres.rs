@@ -209,12 +209,19 @@ impl Server {
         self.end(Signal::KILL);
     }
 
-    /// Ends one backend with SIGKILL. The server then ends all others and recovers by itself, which
-    /// [`Server::wait_until_it_answers`] waits for.
+    /// Ends one backend with SIGKILL and returns when the postmaster, which must not be frozen, has noticed. It
+    /// then ends all other backends and recovers, which [`Server::wait_until_it_answers`] waits for.
     pub fn kill_backend_9(&mut self, backend: u32) {
         let children = processes::children(self.running());
         assert!(children.contains(&backend), "{backend} is no process of this server: {children:?}");
         processes::signal(backend, Signal::KILL);
+        let started = Instant::now();
+        // Until then it takes connections, only to end them: an answer would not mean that it has recovered.
+        while processes::is_there(backend) {
+            assert!(started.elapsed() < STOP_MAX, "the postmaster does not notice that {backend} was killed");
+            // tidy: sleep because processes that are not our children can only be looked at
+            std::thread::sleep(POLL_EVERY);
+        }
     }
 
     /// Stops every process of it (SIGSTOP): connections stay, the kernel takes bytes, nobody answers.
@@ -341,8 +348,9 @@ impl Database {
     }
 
     /// The same database behind another address, such as a proxy's.
-    pub fn url_through(&self, address: SocketAddr) -> String {
-        url(address, &self.name)
+    #[must_use]
+    pub fn through(&self, address: SocketAddr) -> Self {
+        Self { url: url(address, &self.name), name: self.name.clone(), address }
     }
 
     /// Sends statements and returns the rows as text.

@@ -19,6 +19,11 @@ pub(super) fn children(parent: u32) -> Vec<u32> {
     pids.filter(|pid| status(*pid).is_some_and(|status| status.parent == parent)).collect()
 }
 
+/// Until its parent has asked for its result.
+pub(super) fn is_there(pid: u32) -> bool {
+    status(pid).is_some()
+}
+
 /// A process that ended and whose parent has not asked for its result is not running.
 pub(super) fn is_running(pid: u32) -> bool {
     status(pid).is_some_and(|status| status.state != 'Z')
