@@ -38,6 +38,9 @@ impl Settings {
             .set("wal_level", "replica")
             .set("max_wal_size", "256MB")
             .set("log_min_messages", "warning")
+            // Recovery flushes a thousand files that were just copied: at once, in about a second,
+            // instead of one by one, in up to five.
+            .set("recovery_init_sync_method", "syncfs")
             // In files of the data folder: a server killed with -9 leaves nothing behind in /dev/shm.
             .set("dynamic_shared_memory_type", "mmap")
     }
