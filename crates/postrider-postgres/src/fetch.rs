@@ -45,8 +45,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct SharedTail {
     tail: Tail,
     session: u64,
-    /// Since when a window has been waiting for the disk.
-    waiting_since: Option<Instant>,
+    /// When the probe began that found the newest tick; none if it was not found by one.
+    newest_at: Option<Instant>,
+    /// When the probe began that opened the window which waits for the disk.
+    pending_at: Option<Instant>,
 }
 
 /// One fetch under way.
@@ -118,13 +120,21 @@ impl Fetch<'_> {
     }
 
     /// Opens the window behind the tail's end, for all. `behind` says that this subscription does not stand there:
-    /// then a fresh tick is made even if nothing is new, and a window of its own leads up to it.
+    /// then a window of its own leads up to the tail's end. That must be a later moment than the one it stands at, or
+    /// it would go back in the log; so it has to have been found after the position was loaded, by a probe that is made
+    /// even if nothing is new.
     async fn open(
         &self,
         mut shared: MutexGuard<'_, SharedTail>,
         tick: &Arc<Tick>,
         behind: bool,
     ) -> Result<Chunk> {
+        let taken_at = self.store.holdings.with(self.hold, |holding| holding.taken_at)?;
+        let is_later = |at: Option<Instant>| at.is_some_and(|at| at > taken_at);
+        if behind && is_later(shared.newest_at) {
+            let newest = shared.tail.newest().cloned().ok_or_else(|| lost(self.hold))?;
+            return self.own_window(tick, newest);
+        }
         if shared.tail.pending.is_none() && !self.look(&mut shared, behind).await? {
             return Ok(Chunk { paused: self.known()?.paused, ..Chunk::empty(self.after) });
         }
@@ -136,19 +146,28 @@ impl Fetch<'_> {
         };
         let keep = !cut && self.store.holdings.count() > 1;
         shared.tail.push(&window, &rows, keep);
-        drop(shared);
-        if !Arc::ptr_eq(&window.from, tick) {
-            let own = Window { from: Arc::clone(tick), to: window.to };
-            let number = self.number(&own)?;
-            let start = Position { window: number, last_id: EventId(own.lowest()) };
-            return Ok(Chunk { more: true, ..Chunk::empty(start) });
+        shared.newest_at = shared.pending_at.take();
+        if Arc::ptr_eq(&window.from, tick) {
+            drop(shared);
+            self.chunk_of(&window, &rows, cut)
+        } else if is_later(shared.newest_at) {
+            self.own_window(tick, window.to)
+        } else {
+            Ok(Chunk { soon: true, ..Chunk::empty(self.after) })
         }
-        self.chunk_of(&window, &rows, cut)
+    }
+
+    /// Enters a window of this subscription's own.
+    fn own_window(&self, from: &Arc<Tick>, to: Arc<Tick>) -> Result<Chunk> {
+        let own = Window { from: Arc::clone(from), to };
+        let start = Position { window: self.number(&own)?, last_id: EventId(own.lowest()) };
+        Ok(Chunk { more: true, ..Chunk::empty(start) })
     }
 
     /// Probes, and reads what lies behind the tail's end while at it. Whether there is a window to hand out.
     async fn look(&self, shared: &mut SharedTail, forced: bool) -> Result<bool> {
         let Some(from) = shared.tail.newest().cloned() else { return Ok(false) };
+        let began = Instant::now();
         let above = from.eager_lowest(REACH);
         let stretch = Stretch::behind(above, i64::MAX);
         let (probed, read) = tokio::join!(
@@ -170,7 +189,7 @@ impl Fetch<'_> {
         let rows: Arc<[LogRow]> =
             read.rows.into_iter().filter(|row| window.to.snapshot.sees(row.xid)).collect();
         let cut = read.cut_at.is_some() || stretch.up_to < window.to.seq();
-        shared.waiting_since = Some(Instant::now());
+        shared.pending_at = Some(began);
         let inserted = if probe.is_flushed() { Lsn::default() } else { probe.inserted };
         shared.tail.pending = Some(Pending { window, rows, cut, inserted });
         Ok(true)
@@ -189,7 +208,7 @@ impl Fetch<'_> {
         if probe.flushed >= inserted {
             return Ok(true);
         }
-        if shared.waiting_since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
+        if shared.pending_at.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
             self.store.flush().await?;
             return Ok(true);
         }

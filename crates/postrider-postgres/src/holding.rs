@@ -40,6 +40,8 @@ pub(crate) struct Holding {
     pub(crate) standing: Standing,
     /// When that was found.
     pub(crate) looked_at: Instant,
+    /// When the positions had been loaded.
+    pub(crate) taken_at: Instant,
     windows: BTreeMap<u64, Window>,
     next: u64,
     pub(crate) settled: Option<Position>,
@@ -101,6 +103,7 @@ impl Holding {
             worker: None,
             standing,
             looked_at: Instant::now(),
+            taken_at: Instant::now(),
             windows: BTreeMap::new(),
             next: 1,
             settled: None,

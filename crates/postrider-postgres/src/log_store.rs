@@ -27,8 +27,9 @@ impl LogStore for PostgresStore {
         Pace {
             // One small row each time, and no flush.
             settle_every: Duration::from_millis(100),
-            // A probe costs the server about 50 µs: while events flow, up to a thousand a second are asked for.
-            poll_min: Duration::from_millis(1),
+            // Waits grow by half, so that an event finds about three probes since the one before it: what it waits is
+            // a fraction of the time between events, and a probe costs the server about 50 µs.
+            poll_min: Duration::from_micros(200),
             // A quiet store is asked twenty times a second.
             poll_max: Duration::from_millis(50),
             lease: self.inner.options.lease,

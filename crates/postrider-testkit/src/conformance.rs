@@ -99,9 +99,9 @@ const PROMISE_MAX: Duration = Duration::from_secs(120);
 /// Runs one promise on a runtime of its own.
 pub fn run<T>(promise: impl Future<Output = Kept<T>>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
-        .expect("a runtime without I/O needs nothing that can be missing");
+        .expect("a runtime needs nothing that can be missing");
     runtime.block_on(async {
         match tokio::time::timeout(PROMISE_MAX, promise).await.expect("a promise hangs") {
             Ok(value) => value,
