@@ -12,6 +12,7 @@
 //! | [`interference`] | what can go wrong between a call and its return? |
 //! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
+//! | [`sim_pg`] | does the reading of a log with many writers hold, whatever the server does in between? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
 
 pub mod conformance;
@@ -20,6 +21,7 @@ pub mod interference;
 pub mod manual_clock;
 pub mod memory_store;
 pub mod scripted_sink;
+pub mod sim_pg;
 pub mod simulation;
 
 pub use conformance::Rig;
