@@ -11,11 +11,17 @@ use crate::error::Doing;
 use crate::session::Tx;
 use crate::types::{At, SnapshotValue, XidValue};
 
+/// Shards of a subscription. Part of the stored format.
+pub const SHARDS: u16 = 64;
+
 /// Which of a subscription's shards: one bit each, so that there can be 64 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShardSet(pub(crate) u64);
 
 impl ShardSet {
+    /// All of them.
+    pub(crate) const ALL: Self = Self(u64::MAX);
+
     pub(crate) fn of(shards: impl IntoIterator<Item = Shard>) -> Self {
         Self(shards.into_iter().fold(0, |set, shard| set | 1 << (shard.0 & 63)))
     }
