@@ -113,12 +113,13 @@ fn beyond(subscription: &Subscription, position: &StoredPosition, end: &Probe) -
 
 async fn orphans(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "look for deliveries without events";
+    let schema = tx.schema().name();
     let rows = tx.query(sql!("check_orphans"), &[], what).await?;
     let line = |row: &Row| {
         let (event, name): (i64, &str) = (row.try_get(0)?, row.try_get(1)?);
         Ok(format!(
             "event {event} is gone, but subscription `{name}` has yet to deliver it: it was deleted by hand; restore \
-             it, or give it up with `postrider dead-letter discard` once it is dead"
+             it, or give it up by deleting its row from {schema}.delivery"
         ))
     };
     rows.iter().map(line).collect::<Result<_, _>>().doing(what)
