@@ -1,8 +1,8 @@
+use futures_util::TryStreamExt;
 use postrider_core::*;
 use postrider_postgres::*;
 use postrider_runtime::{Relay, Worker};
 use std::time::Instant;
-use futures_util::TryStreamExt;
 #[global_allocator]
 static A: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[tokio::main]
@@ -28,19 +28,49 @@ async fn main() {
             let mut rows = std::pin::pin!(rows);
             while let Some(row) = rows.try_next().await.unwrap() {
                 last = row.get(0);
-                let topic: &str = row.get(1); let kind: &str = row.get(2); let key: Option<&str> = row.get(3); let payload: &[u8] = row.get(4);
-                std::hint::black_box((Topic::new(topic), Kind::new(kind), key.map(Key::new), payload.to_vec()));
-                got += 1; count += 1;
+                let topic: &str = row.get(1);
+                let kind: &str = row.get(2);
+                let key: Option<&str> = row.get(3);
+                let payload: &[u8] = row.get(4);
+                std::hint::black_box((
+                    Topic::new(topic),
+                    Kind::new(kind),
+                    key.map(Key::new),
+                    payload.to_vec(),
+                ));
+                got += 1;
+                count += 1;
             }
-            if got < 4000 { break; }
+            if got < 4000 {
+                break;
+            }
         }
         let bare = count as f64 / t.elapsed().as_secs_f64();
-        let name = format!("s{}", std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros());
+        let name = format!(
+            "s{}",
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros()
+        );
         store.subscription_create(NewSubscription::new(&name)).await.unwrap();
         let t = Instant::now();
-        let done = Relay::new(store.clone()).name("x").worker(Worker::new(NewSubscription::new(&name)).each(|_e: Delivery| async { Ok::<(), Failure>(()) })).run_until_idle(std::future::pending()).await.unwrap();
+        let done = Relay::new(store.clone())
+            .name("x")
+            .worker(
+                Worker::new(NewSubscription::new(&name)).each(|_e: Delivery| async { Ok::<(), Failure>(()) }),
+            )
+            .run_until_idle(std::future::pending())
+            .await
+            .unwrap();
         let ours = done.delivered as f64 / t.elapsed().as_secs_f64();
-        let rss = std::fs::read_to_string("/proc/self/status").unwrap().lines().find(|l| l.starts_with("VmHWM")).unwrap().to_owned();
-        println!("round {round}: bare {bare:.0}/s ours {ours:.0}/s ratio {:.2} ({} delivered) {rss}", ours / bare, done.delivered);
+        let rss = std::fs::read_to_string("/proc/self/status")
+            .unwrap()
+            .lines()
+            .find(|l| l.starts_with("VmHWM"))
+            .unwrap()
+            .to_owned();
+        println!(
+            "round {round}: bare {bare:.0}/s ours {ours:.0}/s ratio {:.2} ({} delivered) {rss}",
+            ours / bare,
+            done.delivered
+        );
     }
 }

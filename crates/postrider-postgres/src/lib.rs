@@ -7,12 +7,20 @@ macro_rules! sql {
     };
 }
 
+mod attempt;
+mod audit;
+mod check;
+mod dead_letter;
+mod delivery;
 mod due;
+mod emit;
 mod error;
+mod event;
 mod event_row;
 mod fence;
 mod fetch;
 mod holding;
+mod lag;
 mod lane;
 mod link;
 mod lock;
@@ -21,8 +29,11 @@ mod log_store;
 mod member;
 mod migrate;
 mod options;
+mod place;
 mod position;
 mod probe;
+mod report;
+mod seek;
 mod self_test;
 mod session;
 mod settle;
@@ -30,6 +41,7 @@ mod shard;
 mod statement;
 mod store;
 mod subscription;
+mod turn;
 mod types;
 mod work;
 

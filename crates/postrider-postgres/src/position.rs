@@ -19,6 +19,9 @@ pub const SHARDS: u16 = 64;
 pub(crate) struct ShardSet(pub(crate) u64);
 
 impl ShardSet {
+    /// All of them.
+    pub(crate) const ALL: Self = Self(u64::MAX);
+
     pub(crate) fn of(shards: impl IntoIterator<Item = Shard>) -> Self {
         Self(shards.into_iter().fold(0, |set, shard| set | 1 << (shard.0 & 63)))
     }

@@ -48,7 +48,7 @@ impl Role {
     }
 
     /// What the session is told first. Isolation is set, since under a database's default of `serializable`
-    /// our reads could make producers fail; plans of the reader are forced to the index, since the planner
+    /// our reads could make producers fail; plans of those who read the log are forced to the index, since the planner
     /// knows neither how selective a snapshot is nor, in a leaf that was never analysed, how many rows there are.
     fn settings(self) -> &'static str {
         match self {
@@ -68,7 +68,8 @@ impl Role {
             }
             Self::Operator => {
                 "set session characteristics as transaction isolation level read committed, read write;
-                 set lock_timeout = '5s'; set jit = off; set idle_in_transaction_session_timeout = '60s'"
+                 set enable_seqscan = off; set enable_bitmapscan = off; set jit = off;
+                 set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s'"
             }
         }
     }

@@ -87,7 +87,8 @@ impl Rig for PostgresRig {
     }
 
     async fn audit(&self) -> Option<Vec<String>> {
-        let lines = "select actor || ' ' || action || ' ' || coalesce(detail, '') from postrider.audit order by id";
+        let lines =
+            "select actor || ' ' || action || ' ' || coalesce(detail, '') from postrider.audit order by id";
         let rows = self.database.query(lines);
         Some(rows.into_iter().map(|row| row[0].clone().expect("a line is never null")).collect())
     }
