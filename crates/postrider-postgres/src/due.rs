@@ -33,11 +33,10 @@ pub(crate) async fn fetch_due(
     let in_memory: Vec<i64> = loaded.iter().map(|event| event.0).collect();
     let heads = room.events.min(HEADS_MAX) as i64;
     let followers = (limits::RUN_EVENTS_MAX - 1) as i64;
-    let next: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&id, &in_memory];
     let due: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&id, &in_memory, &heads, &followers];
     let (standing, next, rows) = tokio::join!(
         standing(&session, hold),
-        session.query(sql!("delivery_next_due"), &next, WHAT),
+        session.query(sql!("delivery_next_due"), &[&id], WHAT),
         session.query(sql!("delivery_due"), &due, WHAT),
     );
     let found = standing?.ok_or_else(|| lost(hold))?;
@@ -54,8 +53,8 @@ pub(crate) async fn fetch_due(
     let skipped = shorten(&mut read, loaded, room);
     let events = events_get(&session, &read.iter().map(|row| row.id).collect::<Vec<_>>()).await?;
     let more = skipped || read.iter().filter(|row| row.place == 0).count() == heads as usize;
-    // What is left over is due already; otherwise whoever looks again learns when the next one is.
-    let next_in = if more { Some(Duration::ZERO) } else { None };
+    // What is left over is due already.
+    let next_in = if more { Some(Duration::ZERO) } else { next_in(next.first())? };
     Ok(DueRows { runs: runs(read, events), next_in })
 }
 

@@ -59,6 +59,10 @@ impl Rig for PostgresRig {
         &self.clock
     }
 
+    fn clock_of_leases_steps(&self) -> bool {
+        true
+    }
+
     async fn kill(&self, _: MemberId) -> bool {
         // Processes of other machines are known by their beats only.
         false

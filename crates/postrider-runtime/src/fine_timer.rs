@@ -46,7 +46,8 @@ mod kernel {
     use std::time::Duration;
 
     use rustix::time::{
-        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
     };
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
@@ -58,7 +59,7 @@ mod kernel {
         pub(super) fn new() -> Option<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let fd = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
-            AsyncFd::with_interest(fd, Interest::READABLE).ok().map(Self)
+            AsyncFd::register_with_interest(fd, Interest::READABLE).ok().map(Self)
         }
 
         /// Waits; false if the kernel would not.

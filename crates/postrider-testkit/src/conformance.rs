@@ -46,6 +46,11 @@ pub trait Rig: Send + Sync + 'static {
     /// The clock that the store goes by.
     fn clock(&self) -> &ManualClock;
 
+    /// Whether leases go by the time of day, which can be stepped, since the store has no better clock.
+    fn clock_of_leases_steps(&self) -> bool {
+        false
+    }
+
     /// Makes the process of `member` known to be dead. False if the store has no means to know; then its
     /// lease must run out.
     fn kill(&self, member: MemberId) -> impl Future<Output = bool> + Send;

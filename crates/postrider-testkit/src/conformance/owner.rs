@@ -55,19 +55,53 @@ impl<S: LogStore> Owner<S> {
 
     /// Where its shards stood when it took them; all at the same position.
     pub fn position(&self) -> Position {
-        self.hold().shards[0].position
+        self.taken.start
     }
 
-    /// Reads on in the log.
-    pub async fn fetch(&self, after: Position, room: Room) -> Result<Chunk> {
-        self.store.fetch(self.hold(), after, room).await
+    /// Reads on in the log until something is there, or nothing is.
+    pub async fn fetch(&self, mut after: Position, room: Room) -> Result<Chunk> {
+        loop {
+            let chunk = self.fetch_once(after, room).await?;
+            if !chunk.events.is_empty() || !chunk.more {
+                return Ok(chunk);
+            }
+            after = chunk.end;
+        }
+    }
+
+    /// Reads on in the log once; only what is not durable yet is waited for.
+    pub async fn fetch_once(&self, after: Position, room: Room) -> Result<Chunk> {
+        for _ in 0..100_000 {
+            let chunk = self.store.fetch(self.hold(), after, room).await?;
+            if !chunk.soon {
+                return Ok(chunk);
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("something was seen, but it never becomes durable");
+    }
+
+    /// The position right behind the event `id`.
+    pub async fn behind(&self, id: EventId) -> Result<Position> {
+        let mut after = self.position();
+        loop {
+            let chunk = self.fetch_once(after, AMPLE).await?;
+            if let Some(event) = chunk.events.iter().find(|event| event.id == id) {
+                return Ok(chunk.position_of(event));
+            }
+            if !chunk.more {
+                // Not wanted, or the subscription is paused.
+                return Ok(chunk.end.at(id));
+            }
+            after = chunk.end;
+        }
     }
 
     /// Reads the log from the position of its take to the end.
     pub async fn read_all(&self) -> Kept<Vec<Arc<Event>>> {
         let (mut events, mut after) = (Vec::new(), self.position());
         loop {
-            let chunk = self.fetch(after, AMPLE).await?;
+            let chunk = self.fetch_once(after, AMPLE).await?;
             events.extend(chunk.events);
             if !chunk.more {
                 return Ok(events);
@@ -95,7 +129,8 @@ impl<S: LogStore> Owner<S> {
 
     /// Moves the mark behind `id` and writes these rows.
     pub async fn settle_rows(&self, mark: EventId, rows: Vec<Row>) -> Result<Settled> {
-        self.settle(Settle { mark: Some(self.position().at(mark)), rows, ..Settle::default() }).await
+        let mark = Some(self.behind(mark).await?);
+        self.settle(Settle { mark, rows, ..Settle::default() }).await
     }
 
     /// Takes what is due and has yet to enter a parked lane into it, as the contract asks of an owner:

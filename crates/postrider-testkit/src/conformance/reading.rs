@@ -107,7 +107,7 @@ pub async fn a_wanted_event_is_found_behind_a_long_stretch_of_others<R: Rig>(rig
         rig.store().event_emit(vec![Event::new("order"); 1_000]).await?;
     }
     let given = rig.store().event_emit(vec![Event::new("invoice")]).await?;
-    let first = owner.fetch(owner.position(), AMPLE).await?;
+    let first = owner.fetch_once(owner.position(), AMPLE).await?;
     assert!(first.more && first.end > owner.position());
     assert!(!first.end.covers(given[0]), "one read looked at {} events", limits::CHUNK_SCAN_MAX + 1);
     assert_eq!(ids(&owner.read_all().await?), given);
