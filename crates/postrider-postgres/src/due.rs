@@ -33,10 +33,11 @@ pub(crate) async fn fetch_due(
     let in_memory: Vec<i64> = loaded.iter().map(|event| event.0).collect();
     let heads = room.events.min(HEADS_MAX) as i64;
     let followers = (limits::RUN_EVENTS_MAX - 1) as i64;
+    let next: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&id];
     let due: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&id, &in_memory, &heads, &followers];
     let (standing, next, rows) = tokio::join!(
         standing(&session, hold),
-        session.query(sql!("delivery_next_due"), &[&id], WHAT),
+        session.query(sql!("delivery_next_due"), &next, WHAT),
         session.query(sql!("delivery_due"), &due, WHAT),
     );
     let found = standing?.ok_or_else(|| lost(hold))?;

@@ -177,10 +177,12 @@ impl Holding {
         self.windows.get(&number).cloned()
     }
 
-    /// Windows before a settled position are of no use to anybody.
+    /// Windows before a settled position are of no use to anybody, but those where the shards stood at first, which
+    /// the hold itself names.
     pub(crate) fn settle(&mut self, mark: Position) {
         self.settled = self.settled.max(Some(mark));
-        self.windows = self.windows.split_off(&mark.window);
+        let starts = self.starts.len() as u64 + 1;
+        self.windows.retain(|number, _| *number <= starts || *number >= mark.window);
     }
 
     /// Where shards stood that must be passed over for a while; none if all stood at one place and are held, which

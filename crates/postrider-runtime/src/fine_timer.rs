@@ -42,24 +42,24 @@ impl FineTimer {
 
 #[cfg(target_os = "linux")]
 mod kernel {
-    use std::os::fd::OwnedFd;
+    use std::io::ErrorKind;
     use std::time::Duration;
 
     use rustix::time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
         timerfd_settime,
     };
-    use tokio::io::Interest;
-    use tokio::io::unix::AsyncFd;
+    use tokio::net::unix::pipe::Receiver;
 
+    /// To the runtime it is a pipe from which the kernel is read when time is up.
     #[derive(Debug)]
-    pub(super) struct Timer(AsyncFd<OwnedFd>);
+    pub(super) struct Timer(Receiver);
 
     impl Timer {
         pub(super) fn new() -> Option<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let fd = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
-            AsyncFd::register_with_interest(fd, Interest::READABLE).ok().map(Self)
+            Receiver::from_owned_fd_unchecked(fd).ok().map(Self)
         }
 
         /// Waits; false if the kernel would not.
@@ -70,16 +70,17 @@ mod kernel {
                 it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
                 it_value: Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) },
             };
-            if timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once).is_err() {
+            if timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once).is_err() {
                 return false;
             }
             loop {
-                let Ok(mut ready) = self.0.readable().await else { return false };
-                let mut count = [0; 8];
-                match rustix::io::read(self.0.get_ref(), &mut count) {
+                if self.0.readable().await.is_err() {
+                    return false;
+                }
+                match self.0.try_read(&mut [0; 8]) {
                     Ok(_) => return true,
                     // Readiness of a wait that was given up.
-                    Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(_) => return false,
                 }
             }

@@ -1,7 +1,7 @@
 //! An owner as the suite plays it: step by step, without a runtime.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_core::settle::{
@@ -32,6 +32,13 @@ pub struct Owner<S> {
     pub member: MemberId,
     /// What it got when it took the shards.
     pub taken: Taken,
+    read: Mutex<Read>,
+}
+
+/// What an owner has read so far, to name positions.
+struct Read {
+    to: Position,
+    behind: HashMap<EventId, Position>,
 }
 
 impl<S: LogStore> Owner<S> {
@@ -39,7 +46,13 @@ impl<S: LogStore> Owner<S> {
     pub async fn of(store: &S, subscription: &str) -> Kept<Self> {
         let member = store.member_join("ada").await?;
         let taken = store.shards_take(subscription, member).await?.expect("the shards are free");
-        Ok(Self { store: store.clone(), member, taken })
+        Ok(Self::holding(store, member, taken))
+    }
+
+    /// A member that has taken shards.
+    pub fn holding(store: &S, member: MemberId, taken: Taken) -> Self {
+        let read = Mutex::new(Read { to: taken.start, behind: HashMap::new() });
+        Self { store: store.clone(), member, taken, read }
     }
 
     /// Creates the subscription first.
@@ -81,19 +94,24 @@ impl<S: LogStore> Owner<S> {
         panic!("something was seen, but it never becomes durable");
     }
 
-    /// The position right behind the event `id`.
+    /// The position right behind the event `id`: reads on until it has come past it.
     pub async fn behind(&self, id: EventId) -> Result<Position> {
-        let mut after = self.position();
         loop {
-            let chunk = self.fetch_once(after, AMPLE).await?;
-            if let Some(event) = chunk.events.iter().find(|event| event.id == id) {
-                return Ok(chunk.position_of(event));
+            let (known, after) = {
+                let read = self.read.lock().expect("nothing panics while it is held");
+                (read.behind.get(&id).copied(), read.to)
+            };
+            if let Some(known) = known {
+                return Ok(known);
             }
-            if !chunk.more {
+            let chunk = self.fetch_once(after, AMPLE).await?;
+            if chunk.events.is_empty() && !chunk.more {
                 // Not wanted, or the subscription is paused.
                 return Ok(chunk.end.at(id));
             }
-            after = chunk.end;
+            let mut read = self.read.lock().expect("nothing panics while it is held");
+            read.behind.extend(chunk.events.iter().map(|event| (event.id, chunk.position_of(event))));
+            read.to = chunk.end;
         }
     }
 

@@ -86,7 +86,7 @@ pub async fn shards_are_free_once_the_lease_ran_out<R: Rig>(rig: &R) -> Kept {
     rig.clock().advance(rig.store().pace().lease / 5);
     second.member_beat(member).await?;
     let taken = second.shards_take(SUBSCRIPTION, member).await?.expect("the lease ran out");
-    assert_newer(&old, &Owner { store: second, member, taken });
+    assert_newer(&old, &Owner::holding(&second, member, taken));
     Ok(())
 }
 
@@ -176,7 +176,7 @@ pub async fn a_replaced_owner_writes_nothing<R: Rig>(rig: &R) -> Kept {
     new.settle_rows(events[0].id, vec![kept]).await?;
     let before = rig.store().subscription_report(SUBSCRIPTION).await?;
     let settle = Settle {
-        mark: Some(old.behind(events[1].id).await?),
+        mark: Some(old.position().at(events[1].id)),
         rows: vec![old.row(&events[1]).waiting()],
         done: vec![events[0].id],
         freed: lane_of(&events[0]).into_iter().collect(),
@@ -192,7 +192,7 @@ pub async fn a_replaced_owner_does_no_work<R: Rig>(rig: &R) -> Kept {
     let (old, _new) = replaced(rig).await?;
     let events = emit_of(rig, "a", 1).await?;
     let before = rig.store().subscription_report(SUBSCRIPTION).await?;
-    let settle = Arc::new(Settle { mark: Some(old.behind(events[0].id).await?), ..Settle::default() });
+    let settle = Arc::new(Settle { mark: Some(old.position().at(events[0].id)), ..Settle::default() });
     let work = rig.work(events[0].id, "late", Ending::Success);
     assert_eq!(refused(rig.store().settle_with(old.hold(), settle, work).await), ErrorKind::Fenced);
     assert_eq!(rig.effects().await, []);
