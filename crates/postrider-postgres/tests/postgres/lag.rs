@@ -13,9 +13,9 @@ async fn lag_is_right_across_a_turn_of_the_ring() {
     let scene = Scene::new().await;
     scene.subscribe("oldest", Start::Oldest).await;
     let first = scene.emit(&["a", "b", "c"]).await;
+    let late = scene.open_writer("l").await;
     scene.subscribe("now", Start::Now).await;
     scene.subscribe("id", Start::Id(first[1])).await;
-    let late = scene.open_writer("l").await;
     scene.pass(SECOND * 10);
     scene.rotate();
     assert_eq!(scene.lag("now").await, (0, None));
