@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::session::Tx;
-use crate::types::{At, For};
+use crate::values::{At, For};
 
 /// One delivery.
 pub(crate) type DeliveryId = (SubscriptionId, EventId);

@@ -18,7 +18,7 @@ use crate::event::{Found, event_get, log_end};
 use crate::lock::lock_subscription;
 use crate::session::Tx;
 use crate::subscription::{subscription_get, subscription_lock};
-use crate::types::At;
+use crate::values::At;
 
 /// A page of dead letters, each with its last attempt.
 pub(crate) async fn dead_letter_list(tx: &Tx<'_>, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>> {

@@ -18,7 +18,7 @@ use crate::lag::events_ahead;
 use crate::position::{SHARDS, StoredPosition, position_newest};
 use crate::session::Tx;
 use crate::subscription::subscription_list;
-use crate::types::At;
+use crate::values::At;
 
 /// Where an event stands for each subscription that wants it; nothing if the event is gone.
 pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<DeliveryReport>> {

@@ -137,7 +137,7 @@ fn runs(read: Vec<Found>, mut events: HashMap<EventId, Event>) -> Vec<Run> {
         match runs.last_mut() {
             Some((run, last)) if *run == row.run => last.rows.push(due),
             _ if row.place == 0 => {
-                runs.push((row.run, Run { lane: row.lane, parks: row.parks, rows: vec![due] }))
+                runs.push((row.run, Run { lane: row.lane, parks: row.parks, rows: vec![due] }));
             }
             // Its head is gone: it stays until somebody mends that.
             _ => {}

@@ -4,7 +4,7 @@ use postrider_core::{EventId, Key, NewEvent, Result, Timestamp};
 
 use crate::error::Doing;
 use crate::session::Tx;
-use crate::types::{At, JsonText};
+use crate::values::{At, JsonText};
 
 /// Emits all of `events` or none.
 pub(crate) async fn event_emit(tx: &Tx<'_>, events: &[NewEvent]) -> Result<Vec<EventId>> {

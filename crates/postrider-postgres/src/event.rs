@@ -13,7 +13,7 @@ use crate::link::Link;
 use crate::session::Tx;
 use crate::statement::Sql;
 use crate::turn::{Stretch, Turn, stretches};
-use crate::types::{At, SnapshotValue, XidValue};
+use crate::values::{At, SnapshotValue, XidValue};
 
 /// Rows that one step of a listing looks at. A rare topic in a long log takes many steps, each with the time of a
 /// whole call.

@@ -18,7 +18,7 @@ use crate::event::{LogEnd, event_newest, event_oldest};
 use crate::position::StoredPosition;
 use crate::session::Tx;
 use crate::turn::{Stretch, stretches};
-use crate::types::{At, SnapshotValue};
+use crate::values::{At, SnapshotValue};
 
 /// Events that are looked at one by one.
 pub(crate) const COUNT_MAX: i64 = 100_000;

@@ -42,7 +42,7 @@ mod statement;
 mod store;
 mod subscription;
 mod turn;
-mod types;
+mod values;
 mod work;
 
 pub use tokio_postgres;

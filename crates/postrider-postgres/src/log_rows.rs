@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use crate::error::Doing;
 use crate::event_row::event_read;
 use crate::session::Session;
-use crate::types::{SnapshotValue, XidValue};
+use crate::values::{SnapshotValue, XidValue};
 
 const WHAT: &str = "read the log";
 

@@ -16,7 +16,7 @@ use crate::lock::lock_settle;
 use crate::session::{Session, Tx};
 use crate::settle::settle_apply;
 use crate::store::{Inner, PostgresStore};
-use crate::types::XidValue;
+use crate::values::XidValue;
 use crate::work::{Work, work_do};
 use crate::{due, fetch, member, self_test, shard};
 

@@ -10,7 +10,7 @@ use crate::error::Doing;
 use crate::lock::lock_subscription;
 use crate::session::Tx;
 use crate::shard::shards_free;
-use crate::types::For;
+use crate::values::For;
 
 /// Registers this process, and forgets those whose lease has run out. Whoever is forgotten by mistake learns it
 /// from its next beat.

@@ -18,7 +18,7 @@ use crate::link::SharedLink;
 use crate::probe::probe;
 use crate::session::Tx;
 use crate::turn::{Stretch, stretches};
-use crate::types::XidValue;
+use crate::values::XidValue;
 
 /// Subscriptions that are asked what they know about late transactions.
 const TEACHERS_MAX: i64 = 32;

@@ -9,7 +9,7 @@ use tokio_postgres::types::PgLsn;
 use crate::error::Doing;
 use crate::fence::{Standing, standing_read};
 use crate::session::Session;
-use crate::types::SnapshotValue;
+use crate::values::SnapshotValue;
 
 const WHAT: &str = "look at the end of the log";
 

@@ -16,7 +16,7 @@ use crate::migrate::SCHEMA_VERSION;
 use crate::position::{SHARDS, ShardSet, StoredPosition, position_newest};
 use crate::session::Tx;
 use crate::subscription::subscription_list;
-use crate::types::At;
+use crate::values::At;
 
 /// Parked lanes that a report shows.
 const PARKED_SHOWN_MAX: i64 = 10;
@@ -67,7 +67,6 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store_id: &str, place: &str) -> Re
         shards: ShardSet::ALL,
         window: Window::at(&Arc::new(Tick::start())),
         last_id: EventId(0),
-        at: end.now,
     };
     let there = events_ahead(tx, &nothing_read, &end, EventId(i64::MAX)).await?;
     let kept = tx.query_one(sql!("kept_event_count"), &[&COUNT_MAX], what).await?;

@@ -13,7 +13,7 @@ const WHAT: &str = "test in which order the server works";
 
 /// Makes a table like the log, whose first column notes what the sequence stood at when the row's xid would have been
 /// fetched.
-const SCRIPT: &str = include_str!("../sql/self_test/prepare.sql");
+const SCRIPT: &str = include_str!("../sql/scripts/self_test.sql");
 
 /// Tries it.
 pub(crate) async fn run(session: &mut Session) -> Result<()> {
@@ -25,7 +25,7 @@ pub(crate) async fn run(session: &mut Session) -> Result<()> {
         }
         return Err(error);
     }
-    let row = tx.query_one(sql!("self_test/judge"), &[], WHAT).await?;
+    let row = tx.query_one(sql!("self_test"), &[], WHAT).await?;
     let (wrong, first, second): (i64, i64, i64) =
         (row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?, row.try_get(2).doing(WHAT)?);
     tx.rollback(WHAT).await?;

@@ -133,10 +133,6 @@ impl Session {
         !self.client.is_closed() && !self.state.broken.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn schema(&self) -> &Schema {
-        &self.state.schema
-    }
-
     /// Begins a transaction; dropping it rolls it back.
     pub(crate) async fn begin(&mut self) -> Result<Tx<'_>> {
         let Self { client, state } = self;
@@ -262,13 +258,11 @@ impl State {
         what: &str,
         call: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
-        match tokio::time::timeout(self.timeout, call).await {
-            Ok(answer) => answer.doing(what),
-            Err(_) => {
-                self.broken.store(true, Ordering::Relaxed);
-                Err(late(what, self.timeout))
-            }
+        if let Ok(answer) = tokio::time::timeout(self.timeout, call).await {
+            return answer.doing(what);
         }
+        self.broken.store(true, Ordering::Relaxed);
+        Err(late(what, self.timeout))
     }
 
     fn prepared(&self, sql: Sql) -> Option<Statement> {

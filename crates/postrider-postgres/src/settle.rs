@@ -10,7 +10,7 @@ use postrider_core::{EventId, Result, limits};
 use crate::lane::lane_advance;
 use crate::position::{ShardSet, position_put};
 use crate::session::Tx;
-use crate::types::{At, For};
+use crate::values::{At, For};
 
 const WHAT: &str = "settle";
 

@@ -11,7 +11,7 @@ use crate::lock::{lock_retention, lock_subscription};
 use crate::place::place_of;
 use crate::position::{SHARDS, ShardSet, position_put};
 use crate::session::Tx;
-use crate::types::{At, JsonText};
+use crate::values::{At, JsonText};
 
 /// Creates a subscription with its shards and its position.
 pub(crate) async fn subscription_create(
