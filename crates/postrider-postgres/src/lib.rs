@@ -7,8 +7,12 @@ macro_rules! sql {
     };
 }
 
+#[cfg(feature = "bench")]
+pub mod bare;
+pub mod emit;
 mod error;
 mod event_row;
+mod grants;
 mod link;
 mod lock;
 mod migrate;
@@ -22,6 +26,9 @@ mod types;
 
 pub use tokio_postgres;
 
+pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
+pub use grants::producer_grants;
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, PostgresOptions};
+pub use statement::Schema;
 pub use store::PostgresStore;

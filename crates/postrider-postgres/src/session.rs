@@ -50,6 +50,7 @@ impl Role {
     /// What the session is told first. Isolation is set, since under a database's default of `serializable`
     /// our reads could make producers fail; plans of the reader are forced to the index, since the planner
     /// knows neither how selective a snapshot is nor, in a leaf that was never analysed, how many rows there are.
+    /// What people do is flushed when it is done, whatever the database's default; one that asks for more stays.
     fn settings(self) -> &'static str {
         match self {
             Self::Reader => {
@@ -68,7 +69,9 @@ impl Role {
             }
             Self::Operator => {
                 "set session characteristics as transaction isolation level read committed, read write;
-                 set lock_timeout = '5s'; set jit = off; set idle_in_transaction_session_timeout = '60s'"
+                 set lock_timeout = '5s'; set jit = off; set idle_in_transaction_session_timeout = '60s';
+                 select set_config('synchronous_commit', 'on', false)
+                 where current_setting('synchronous_commit') = 'off'"
             }
         }
     }
