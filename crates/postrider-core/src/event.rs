@@ -344,6 +344,11 @@ impl NewEvent {
         &self.headers
     }
 
+    /// How it is delayed, if it is.
+    pub fn due(&self) -> Option<Due> {
+        self.due
+    }
+
     /// When it may be delivered, given the database's time of the emit.
     pub fn due_from(&self, now: Timestamp) -> Option<Timestamp> {
         self.due.map(|due| match due {

@@ -25,6 +25,11 @@ pub const FILTER_PATTERNS_MAX: usize = 32;
 /// How far ahead an event may be due: ten years. Anything longer is a unit mistake.
 pub const DUE_AFTER_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// Events that one statement writes when many are emitted at once.
+pub const EMIT_EVENTS_MAX: usize = 1_000;
+/// Bytes of payload that one such statement writes, give or take its last event.
+pub const EMIT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// Attempts that a retry policy may allow.
 pub const ATTEMPTS_MAX: u32 = 1000;
 /// Longest delay between two attempts.

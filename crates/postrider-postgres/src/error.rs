@@ -25,10 +25,14 @@ pub(crate) fn from_postgres(error: tokio_postgres::Error, what: &str) -> Error {
         let message = format!("cannot {what}: {}", without_source(&error));
         return Error::new(kind, message).with_source(error);
     };
-    let (kind, advice) = explain(said.code());
-    let message = format!("cannot {what}: {}{advice}", said.message());
     // The source is not attached: its text would repeat the detail.
-    Error::new(kind, message)
+    from_code(said.code(), said.message(), what)
+}
+
+/// Turns what the server said into an error of ours.
+pub(crate) fn from_code(code: &SqlState, said: &str, what: &str) -> Error {
+    let (kind, advice) = explain(code);
+    Error::new(kind, format!("cannot {what}: {said}{advice}"))
 }
 
 /// The connection's errors say little by themselves, but their cause does.
@@ -67,6 +71,9 @@ fn explain(code: &SqlState) -> (ErrorKind, &'static str) {
         | SqlState::UNDEFINED_OBJECT
         | SqlState::INVALID_SCHEMA_NAME => {
             (ErrorKind::NotFound, ": run `postrider store migrate` on this database")
+        }
+        SqlState::INVALID_SQL_STATEMENT_NAME => {
+            (ErrorKind::Invalid, ": it was prepared on another connection, or a pooler stands between")
         }
         SqlState::UNIQUE_VIOLATION => (ErrorKind::Conflict, ""),
         SqlState::CHECK_VIOLATION

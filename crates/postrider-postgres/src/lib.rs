@@ -9,16 +9,19 @@ macro_rules! sql {
 
 mod attempt;
 mod audit;
+#[cfg(feature = "bench")]
+pub mod bare;
 mod check;
 mod dead_letter;
 mod delivery;
 mod due;
-mod emit;
+pub mod emit;
 mod error;
 mod event;
 mod event_row;
 mod fence;
 mod fetch;
+mod grants;
 mod holding;
 mod lag;
 mod lane;
@@ -47,8 +50,11 @@ mod work;
 
 pub use tokio_postgres;
 
+pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
+pub use grants::producer_grants;
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, PostgresOptions};
 pub use position::SHARDS;
+pub use statement::Schema;
 pub use store::PostgresStore;
 pub use work::{Handling, Work, Working, in_transaction};

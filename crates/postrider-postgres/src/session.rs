@@ -50,6 +50,7 @@ impl Role {
     /// What the session is told first. Isolation is set, since under a database's default of `serializable`
     /// our reads could make producers fail; plans of those who read the log are forced to the index, since the planner
     /// knows neither how selective a snapshot is nor, in a leaf that was never analysed, how many rows there are.
+    /// What people do is flushed when it is done, whatever the database's default; one that asks for more stays.
     fn settings(self) -> &'static str {
         match self {
             Self::Reader => {
@@ -69,7 +70,9 @@ impl Role {
             Self::Operator => {
                 "set session characteristics as transaction isolation level read committed, read write;
                  set enable_seqscan = off; set enable_bitmapscan = off; set jit = off;
-                 set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s'"
+                 set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s';
+                 select set_config('synchronous_commit', 'on', false)
+                 where current_setting('synchronous_commit') = 'off'"
             }
         }
     }

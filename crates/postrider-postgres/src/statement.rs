@@ -27,25 +27,25 @@ impl Sql {
         Self { leaf: Some(leaf), ..self }
     }
 
-    pub(crate) fn text(self, schema: &Schema) -> String {
+    pub(crate) fn text(self, schema: &Schema) -> Cow<'static, str> {
         let text = schema.fit(self.text);
         match self.leaf {
-            Some(leaf) => text.replace(LEAF, &format!("event_{leaf}")),
-            None => text.into_owned(),
+            Some(leaf) => text.replace(LEAF, &format!("event_{leaf}")).into(),
+            None => text,
         }
     }
 }
 
-/// The schema that holds Postrider's tables.
+/// The schema that holds Postrider's tables: `postrider` unless another was chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Schema {
+pub struct Schema {
     name: String,
     prefix: String,
 }
 
 impl Schema {
     /// A name that needs no quotes: anything else is more likely a mistake than a wish.
-    pub(crate) fn new(name: &str) -> Result<Self> {
+    pub fn new(name: &str) -> Result<Self> {
         let first = |c: char| c.is_ascii_lowercase() || c == '_';
         let rest = |c: char| first(c) || c.is_ascii_digit();
         let is_plain = name.starts_with(first) && name.chars().all(rest) && name.len() <= 63;
@@ -59,7 +59,8 @@ impl Schema {
         Ok(Self { name: name.to_owned(), prefix: format!("\"{name}\".") })
     }
 
-    pub(crate) fn name(&self) -> &str {
+    /// Its name.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
@@ -70,6 +71,12 @@ impl Schema {
         } else {
             text.replace(WRITTEN, &self.prefix).into()
         }
+    }
+}
+
+impl Default for Schema {
+    fn default() -> Self {
+        Self::new("postrider").expect("the usual name is a good one")
     }
 }
 

@@ -113,7 +113,7 @@ impl Store for PostgresStore {
     }
 
     async fn event_emit(&self, events: Vec<NewEvent>) -> Result<Vec<EventId>> {
-        Ok(change!(self, "emit events", |tx| emit::event_emit(&tx, &events)))
+        Ok(change!(self, "emit events", |tx| emit::event_emit(&tx, events)))
     }
 
     async fn event_list(&self, query: EventQuery) -> Result<Vec<Event>> {

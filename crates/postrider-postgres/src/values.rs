@@ -17,6 +17,13 @@ type BoxError = Box<dyn StdError + Sync + Send>;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At(pub(crate) Timestamp);
 
+impl At {
+    /// What is sent: microseconds since 2000.
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        self.0.as_micros().saturating_sub(EPOCH_US).to_be_bytes()
+    }
+}
+
 impl<'a> FromSql<'a> for At {
     fn from_sql(_: &Type, mut raw: &'a [u8]) -> Result<Self, BoxError> {
         let us = raw.try_get_i64()?;
@@ -30,7 +37,7 @@ impl<'a> FromSql<'a> for At {
 
 impl ToSql for At {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
-        out.put_i64(self.0.as_micros().saturating_sub(EPOCH_US));
+        out.put_slice(&self.to_bytes());
         Ok(IsNull::No)
     }
 
@@ -44,6 +51,14 @@ impl ToSql for At {
 /// A length of time: `interval`, in microseconds only. Read back, days have 24 hours.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct For(pub(crate) Duration);
+
+impl For {
+    /// What is sent: microseconds, then days and months, of which there are none.
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let us = i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX);
+        (i128::from(us) << 64).to_be_bytes()
+    }
+}
 
 impl<'a> FromSql<'a> for For {
     fn from_sql(_: &Type, mut raw: &'a [u8]) -> Result<Self, BoxError> {
@@ -60,9 +75,7 @@ impl<'a> FromSql<'a> for For {
 
 impl ToSql for For {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
-        out.put_i64(i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX));
-        out.put_i32(0);
-        out.put_i32(0);
+        out.put_slice(&self.to_bytes());
         Ok(IsNull::No)
     }
 

@@ -219,6 +219,9 @@ create table postrider.audit (
 
 -- Emits by SQL, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key.
 -- Returns the event's id; for a repeated idempotency key that of the first.
+--
+-- It runs with the rights of the schema's owner, so that producers need none on the keys, and looks up no name
+-- in a schema that its caller could fill: the path is pinned and temporary objects come last in it.
 create function postrider.emit(
     topic text,
     type text,
@@ -226,7 +229,8 @@ create function postrider.emit(
     payload bytea default '',
     headers json default null,
     due_in interval default null,
-    idempotency_key text default null
+    idempotency_key text default null,
+    due_at timestamptz default null
 ) returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -234,16 +238,20 @@ as $$
 declare
     emitted bigint;
 begin
-    if idempotency_key is not null then
+    -- Whoever loses the race for a key has waited for the winner to commit, and sees its row in the next
+    -- statement, which has a snapshot of its own. If the row is gone by then, retention has just forgotten the
+    -- key, and it may be taken again.
+    while idempotency_key is not null loop
         insert into postrider.idempotency (key) values (idempotency_key)
         on conflict do nothing;
-        if not found then
-            select i.event_id into emitted from postrider.idempotency i where i.key = idempotency_key;
+        exit when found;
+        select i.event_id into emitted from postrider.idempotency i where i.key = idempotency_key;
+        if found then
             return emitted;
         end if;
-    end if;
+    end loop;
     insert into postrider.event (topic, type, key, payload, headers, due_at)
-    values (topic, type, key, payload, headers, postrider.clock() + due_in)
+    values (topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in))
     returning id into emitted;
     if idempotency_key is not null then
         update postrider.idempotency i set event_id = emitted where i.key = idempotency_key;

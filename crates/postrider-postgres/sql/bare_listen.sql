@@ -1,0 +1,3 @@
+-- Waits for bare notifications.
+-- Index: none. Locks: none.
+listen postrider_bench

@@ -1,0 +1,3 @@
+-- What time it is, on the one clock that everything goes by.
+-- Index: none. Locks: none.
+select postrider.clock()

@@ -1,0 +1,209 @@
+//! The bare loops that benchmarks compare with: what tokio-postgres does without Postrider, in the same process and
+//! on the same server.
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::poll_fn;
+use postrider_core::{NewEvent, Result, emit};
+use tokio::sync::mpsc;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client, NoTls, Row, Statement};
+
+use crate::emit::{Prepared, copy};
+use crate::error::Doing;
+use crate::statement::{Schema, Sql};
+use crate::values::{At, JsonText};
+
+const WHAT: &str = "run a benchmark";
+const TOPIC: &str = "order";
+const TYPE: &str = "order.created";
+/// Notifications that a listener has not looked at yet. More are as good as one.
+const WAKES_MAX: usize = 1;
+
+/// The application's side of a benchmark: one connection that emits, or writes bare rows. Each call is one
+/// transaction and returns how long it took, from its beginning to its commit.
+pub struct Producer {
+    client: Client,
+    bare: Statement,
+    prepared: Prepared,
+}
+
+impl Producer {
+    /// Connects to the database of a store in the schema `postrider`, and makes the bare table beside
+    /// Postrider's, in a schema of its own.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let client = connect(url).await?;
+        make_table(&client).await?;
+        let bare = client.prepare(&text(sql!("bare_insert"))).await.doing(WHAT)?;
+        let prepared = Prepared::new(&client).await?;
+        Ok(Self { client, bare, prepared })
+    }
+
+    /// Emits one event through a prepared statement.
+    pub async fn emit(&mut self, event: NewEvent) -> Result<Duration> {
+        let began = Instant::now();
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        emit(self.prepared.on(&tx), event).await?;
+        tx.commit().await.doing(WHAT)?;
+        Ok(began.elapsed())
+    }
+
+    /// Emits one event the plain way.
+    pub async fn emit_plain(&mut self, event: NewEvent) -> Result<Duration> {
+        let began = Instant::now();
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        emit(&tx, event).await?;
+        tx.commit().await.doing(WHAT)?;
+        Ok(began.elapsed())
+    }
+
+    /// Inserts one bare row through a prepared statement.
+    pub async fn insert(&mut self, key: usize, payload: &[u8]) -> Result<Duration> {
+        let began = Instant::now();
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        let (key, headers, due_at) = (key.to_string(), None::<JsonText<'_>>, None::<At>);
+        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
+        tx.commit().await.doing(WHAT)?;
+        Ok(began.elapsed())
+    }
+
+    /// Copies events.
+    pub async fn copy(&mut self, events: impl IntoIterator<Item = NewEvent>) -> Result<Duration> {
+        let began = Instant::now();
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        copy(&tx, events).await?;
+        tx.commit().await.doing(WHAT)?;
+        Ok(began.elapsed())
+    }
+
+    /// Copies bare rows, with the client library's own writer.
+    pub async fn copy_bare(
+        &mut self,
+        keys: impl IntoIterator<Item = usize>,
+        payload: &[u8],
+    ) -> Result<Duration> {
+        const TYPES: [Type; 6] =
+            [Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA, Type::JSON, Type::TIMESTAMPTZ];
+        let began = Instant::now();
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        let sink = tx.copy_in(&*text(sql!("bare_copy"))).await.doing(WHAT)?;
+        let mut rows = pin!(BinaryCopyInWriter::new(sink, &TYPES));
+        for key in keys {
+            let (key, headers, due_at) = (key.to_string(), None::<JsonText<'_>>, None::<At>);
+            rows.as_mut().write(&[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
+        }
+        rows.finish().await.doing(WHAT)?;
+        tx.commit().await.doing(WHAT)?;
+        Ok(began.elapsed())
+    }
+
+    /// Which of the server's processes works for this connection.
+    pub async fn backend(&self) -> Result<i32> {
+        let row = self.client.query_one("select pg_backend_pid()", &[]).await.doing(WHAT)?;
+        row.try_get(0).doing(WHAT)
+    }
+}
+
+/// Empties the bare table.
+pub async fn truncate(url: &str) -> Result<()> {
+    let client = connect(url).await?;
+    make_table(&client).await?;
+    client.batch_execute(&text(sql!("bare_truncate"))).await.doing(WHAT)
+}
+
+/// Reads the whole bare table in chunks of 4,000 rows into owned values; returns how many and how long it took.
+pub async fn select(url: &str) -> Result<(usize, Duration)> {
+    let client = connect(url).await?;
+    let began = Instant::now();
+    let statement = client.prepare(&text(sql!("bare_select"))).await.doing(WHAT)?;
+    let (mut after, mut count) = (0_i64, 0);
+    loop {
+        let rows = client.query(&statement, &[&after]).await.doing(WHAT)?;
+        let chunk: Vec<OwnedRow> = rows.iter().map(OwnedRow::read).collect::<Result<_, _>>().doing(WHAT)?;
+        let Some(last) = chunk.last() else { return Ok((count, began.elapsed())) };
+        after = last.id;
+        count += chunk.len();
+        std::hint::black_box(&chunk);
+    }
+}
+
+/// A row as any application would read it.
+#[expect(dead_code, reason = "reading it is the point")]
+struct OwnedRow {
+    id: i64,
+    topic: String,
+    kind: String,
+    key: Option<String>,
+    payload: Vec<u8>,
+    headers: Option<String>,
+    created_at: i64,
+    due_at: Option<i64>,
+}
+
+impl OwnedRow {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            topic: row.try_get(1)?,
+            kind: row.try_get(2)?,
+            key: row.try_get(3)?,
+            payload: row.try_get(4)?,
+            headers: row.try_get::<_, Option<JsonText<'_>>>(5)?.map(|json| json.0.to_owned()),
+            created_at: row.try_get::<_, At>(6)?.0.as_micros(),
+            due_at: row.try_get::<_, Option<At>>(7)?.map(|at| at.0.as_micros()),
+        })
+    }
+}
+
+/// A connection that waits for notifications: the shortest way from a commit to another process.
+pub struct Listener {
+    client: Client,
+    wakes: mpsc::Receiver<()>,
+}
+
+impl Listener {
+    /// Connects and listens.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.doing(WHAT)?;
+        let (sender, wakes) = mpsc::channel(WAKES_MAX);
+        tokio::spawn(async move {
+            let mut told = poll_fn(|context| connection.poll_message(context));
+            while let Some(Ok(message)) = told.next().await {
+                if let AsyncMessage::Notification(_) = message {
+                    let _ = sender.try_send(());
+                }
+            }
+        });
+        client.batch_execute(&text(sql!("bare_listen"))).await.doing(WHAT)?;
+        Ok(Self { client, wakes })
+    }
+
+    /// Sends a notification to all listeners, this one included.
+    pub async fn notify(&self) -> Result<()> {
+        self.client.batch_execute(&text(sql!("bare_notify"))).await.doing(WHAT)
+    }
+
+    /// Waits for the next one; false when the connection is lost.
+    pub async fn wait(&mut self) -> bool {
+        self.wakes.recv().await.is_some()
+    }
+}
+
+async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.doing(WHAT)?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+async fn make_table(client: &Client) -> Result<()> {
+    client.batch_execute(&text(sql!("bare_schema"))).await.doing(WHAT)?;
+    client.batch_execute(&text(sql!("bare_table"))).await.doing(WHAT)
+}
+
+/// These have a schema of their own, whatever the store's is called.
+fn text(sql: Sql) -> std::borrow::Cow<'static, str> {
+    sql.text(&Schema::default())
+}

@@ -1,0 +1,85 @@
+//! One event as parameters of a statement.
+
+use std::error::Error as StdError;
+
+use bytes::{BufMut, BytesMut};
+use postrider_core::event::Due;
+use postrider_core::{Headers, Key, NewEvent};
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
+use super::{EMIT, INSERT};
+use crate::statement::Sql;
+use crate::values::{At, For};
+
+/// A parameter and its type, which saves asking the server for it.
+pub(super) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// What is stored of an event.
+pub(super) struct Values<'a> {
+    pub(super) topic: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) key: Option<&'a str>,
+    pub(super) payload: &'a [u8],
+    pub(super) headers: Option<HeadersJson<'a>>,
+    pub(super) due_at: Option<At>,
+    pub(super) due_in: Option<For>,
+    pub(super) idempotency_key: Option<&'a str>,
+}
+
+impl<'a> Values<'a> {
+    pub(super) fn of(event: &'a NewEvent) -> Self {
+        let (due_at, due_in) = match event.due() {
+            None => (None, None),
+            Some(Due::At(at)) => (Some(At(at)), None),
+            Some(Due::After(delay)) => (None, Some(For(delay))),
+        };
+        Self {
+            topic: event.topic().as_str(),
+            kind: event.kind_or_topic(),
+            key: event.ordering_key().map(Key::as_str),
+            payload: event.payload_bytes(),
+            headers: (!event.headers().is_empty()).then_some(HeadersJson(event.headers())),
+            due_at,
+            due_in,
+            idempotency_key: event.idempotency(),
+        }
+    }
+
+    /// The statement that the parameters are for.
+    pub(super) fn sql(&self) -> Sql {
+        if self.idempotency_key.is_some() { EMIT } else { INSERT }
+    }
+
+    pub(super) fn parameters(&self) -> Vec<Typed<'_>> {
+        let mut parameters: Vec<Typed<'_>> = vec![
+            (&self.topic, Type::TEXT),
+            (&self.kind, Type::TEXT),
+            (&self.key, Type::TEXT),
+            (&self.payload, Type::BYTEA),
+            (&self.headers, Type::JSON),
+            (&self.due_at, Type::TIMESTAMPTZ),
+            (&self.due_in, Type::INTERVAL),
+        ];
+        if self.idempotency_key.is_some() {
+            parameters.push((&self.idempotency_key, Type::TEXT));
+        }
+        parameters
+    }
+}
+
+/// Headers in their stored form, written where they are sent from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeadersJson<'a>(pub(super) &'a Headers);
+
+impl ToSql for HeadersJson<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        serde_json::to_writer(out.writer(), self.0)?;
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSON
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,143 @@
+//! What is emitted is what is stored.
+
+use std::time::{Duration, SystemTime};
+
+use postrider_core::emit::set_trace_source;
+use postrider_core::{ErrorKind, Event, NewEvent, Timestamp, emit, limits};
+use postrider_postgres::{PostgresOptions, PostgresStore, Prepared, Schema, copy, emit_all};
+
+use crate::support::{End, Rig, Way, on_each_version, order};
+
+on_each_version!(
+    payloads_come_back_to_the_byte,
+    topic_type_key_and_headers_come_back,
+    delays_count_from_the_emit_and_instants_stay,
+    another_schema_has_its_own_events,
+    what_was_prepared_elsewhere_says_so,
+    events_carry_the_trace_in_which_they_are_emitted,
+);
+
+async fn payloads_come_back_to_the_byte(rig: Rig) {
+    let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let payloads: Vec<Vec<u8>> = vec![
+        Vec::new(),
+        vec![0],
+        (0..=255).collect(),
+        vec![0xff, 0xfe, 0xc3, 0x28],
+        b"\\x00 \\000 \\N".to_vec(),
+        br#""\ud800 \u0000""#.to_vec(),
+        b"[1e400, 123456789012345678901234567890.123]".to_vec(),
+        nested.into_bytes(),
+        b"{\"a\": 1, \"a\": 2,  \"b\":3}".to_vec(),
+        vec![7; limits::PAYLOAD_BYTES_MAX],
+    ];
+    for way in Way::EACH {
+        let events = payloads.iter().map(|payload| Event::new("t").payload(payload.clone())).collect();
+        way.emit(&rig, events, End::Commit).await.unwrap();
+        let client = rig.client().await;
+        let rows = client.query("select payload from postrider.event order by id", &[]).await.unwrap();
+        assert_eq!(rows.len(), payloads.len());
+        for (row, payload) in rows.iter().zip(&payloads) {
+            assert!(row.get::<_, &[u8]>(0) == &payload[..], "{way:?}: {} bytes changed", payload.len());
+        }
+        client.batch_execute("truncate postrider.event").await.unwrap();
+    }
+}
+
+async fn topic_type_key_and_headers_come_back(rig: Rig) {
+    let headers = |event: NewEvent| event.header("b", "2 \"ü\" \\ \u{1}").header("a", "");
+    for way in Way::EACH {
+        let events = vec![
+            headers(Event::new("order").kind("order.created").key("ключ, any text\n\t\\")),
+            Event::new("invoice"),
+            order("k".repeat(limits::KEY_BYTES_MAX)),
+        ];
+        way.emit(&rig, events.clone(), End::Commit).await.unwrap();
+        let client = rig.client().await;
+        let sql = "select topic, type, key, headers::text, due_at is null from postrider.event order by id";
+        let rows = client.query(sql, &[]).await.unwrap();
+        assert_eq!(rows.len(), events.len());
+        for (row, event) in rows.iter().zip(&events) {
+            assert_eq!(row.get::<_, &str>(0), event.topic().as_str(), "{way:?}");
+            assert_eq!(row.get::<_, &str>(1), event.kind_or_topic(), "{way:?}");
+            assert_eq!(row.get::<_, Option<&str>>(2), event.ordering_key().map(postrider_core::Key::as_str));
+            assert_eq!(row.get::<_, Option<String>>(3), event.headers().to_json(), "{way:?}");
+            assert!(row.get::<_, bool>(4), "{way:?}");
+        }
+        client.batch_execute("truncate postrider.event").await.unwrap();
+    }
+}
+
+async fn delays_count_from_the_emit_and_instants_stay(rig: Rig) {
+    let at = Timestamp::from(SystemTime::now()).after(Duration::from_micros(99_000_001));
+    for way in Way::EACH {
+        let events = vec![
+            order(1).due_after(Duration::from_millis(1_500)),
+            order(2).due_at(at),
+            order(3).due_after(limits::DUE_AFTER_MAX),
+            order(4),
+        ];
+        way.emit(&rig, events, End::Commit).await.unwrap();
+        let client = rig.client().await;
+        // The copy counts from its beginning, a little before the row was written.
+        let sql = "select (extract(epoch from due_at - created_at) * 1000000)::int8,
+                (extract(epoch from due_at) * 1000000)::int8
+            from postrider.event order by id";
+        let rows = client.query(sql, &[]).await.unwrap();
+        let delay = |row: usize| rows[row].get::<_, i64>(0);
+        assert!((1_000_000..1_600_000).contains(&delay(0)), "{way:?}: {}", delay(0));
+        assert_eq!(rows[1].get::<_, i64>(1), at.as_micros(), "{way:?}");
+        let years = limits::DUE_AFTER_MAX.as_micros() as i64;
+        assert!((years - 500_000..years + 100_000).contains(&delay(2)), "{way:?}: {}", delay(2));
+        assert_eq!(rows[3].get::<_, Option<i64>>(1), None, "{way:?}");
+        client.batch_execute("truncate postrider.event").await.unwrap();
+    }
+}
+
+async fn another_schema_has_its_own_events(rig: Rig) {
+    let options = PostgresOptions::from_url(&rig.database.url).unwrap().schema("order").unwrap();
+    PostgresStore::open(options).await.unwrap();
+    let shop = Schema::new("order").unwrap();
+    let mut client = rig.client().await;
+    let prepared = shop.prepare(&client).await.unwrap();
+    let tx = client.transaction().await.unwrap();
+    emit(shop.on(&tx), order(1)).await.unwrap();
+    emit(prepared.on(&tx), order(2)).await.unwrap();
+    let once = emit(shop.on(&tx), order(3).idempotency_key("once")).await.unwrap();
+    assert_eq!(emit(prepared.on(&tx), order(3).idempotency_key("once")).await.unwrap(), once);
+    emit_all(shop.on(&tx), vec![order(4)]).await.unwrap();
+    emit_all(prepared.on(&tx), vec![order(5)]).await.unwrap();
+    copy(shop.on(&tx), [order(6)]).await.unwrap();
+    tx.execute("select \"order\".emit('order', 'order.created', due_in => '1 s')", &[]).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut sqlx = rig.sqlx().await;
+    emit(shop.on(&mut sqlx), order(7)).await.unwrap();
+    assert_eq!(rig.ids().await, []);
+    let sql = "select count(*), (select count(*) from \"order\".idempotency) from \"order\".event";
+    let row = client.query_one(sql, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (8, 1));
+}
+
+async fn what_was_prepared_elsewhere_says_so(rig: Rig) {
+    let (one, mut two) = (rig.client().await, rig.client().await);
+    let prepared = Prepared::new(&one).await.unwrap();
+    let tx = two.transaction().await.unwrap();
+    let error = emit(prepared.on(&tx), order(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("prepared on another connection"), "{error}");
+}
+
+async fn events_carry_the_trace_in_which_they_are_emitted(rig: Rig) {
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    tokio::task_local! { static TRACED: (); }
+    set_trace_source(|| TRACED.try_with(|()| TRACE.to_owned()).ok());
+    let emitted = async {
+        for way in Way::EACH {
+            way.emit(&rig, vec![order(1)], End::Commit).await.unwrap();
+        }
+    };
+    TRACED.scope((), emitted).await;
+    let sql = "select count(*) from postrider.event where headers ->> 'traceparent' = $1";
+    let count: i64 = rig.client().await.query_one(sql, &[&TRACE]).await.unwrap().get(0);
+    assert_eq!(count, Way::EACH.len() as i64);
+}

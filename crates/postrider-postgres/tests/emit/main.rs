@@ -1,0 +1,16 @@
+//! Emitting on real servers, every way and on every release.
+//!
+//! | file | promise |
+//! |---|---|
+//! | `atomic` | an event exists if and only if its transaction committed |
+//! | `order` | a transaction's number is fetched before its first id; ids come in the order of the events |
+//! | `idempotency` | a repeated emit is harmless, whoever repeats it and whenever |
+//! | `fidelity` | what is emitted is what is stored |
+//! | `rights` | a producer can emit and nothing else |
+
+mod atomic;
+mod fidelity;
+mod idempotency;
+mod order;
+mod rights;
+mod support;
