@@ -1,9 +1,9 @@
 -- Which of the two tables is written, for how long, how many rows it has up to a limit of $1, and whether the other one
--- is empty.
+-- is empty. A clock that was set back makes it time too.
 -- Index: primary keys. Locks: none.
 select
     place.current = 'a',
-    greatest(extract(epoch from postrider.clock() - place.switched_at), 0)::double precision,
+    abs(extract(epoch from postrider.clock() - place.switched_at))::double precision,
     case
         when place.current = 'a' then (
             select count(*) from (select from postrider.position_a limit $1) as rows_a

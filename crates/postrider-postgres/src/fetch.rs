@@ -92,7 +92,8 @@ impl Fetch<'_> {
         }
         let read = read?;
         let end = read.cut_at.unwrap_or(EventId(stretch.up_to));
-        Ok(self.chunk(window, self.after.window, &read.rows, end))
+        // At its end nobody knows yet whether there is more: the next read looks behind it.
+        Ok(Chunk { more: true, ..self.chunk(window, self.after.window, &read.rows, end) })
     }
 
     /// Finds the window that begins where this subscription stands.

@@ -122,21 +122,25 @@ async fn leaf_empty(link: &Link, leaf: u8, retention: Duration) -> Result<Verdic
     }
     let pins = Pins::read(&tx).await?;
     // First what is cheap and takes no lock, and tells nearly always.
+    if let Some(unread) = pins.ahead_in(&tx, leaf, &end).await? {
+        return Ok(unread.verdict(cutoff));
+    }
     let newest = tx.query_opt(sql!("leaf_newest").on_leaf(leaf), &[], WHAT).await?;
     let newest = newest.map(|row| row.try_get::<_, At>(0)).transpose().doing(WHAT)?;
     if newest.is_none_or(|At(created_at)| created_at >= cutoff) {
         return Ok(Verdict::TooYoung);
-    }
-    if let Some(by) = pins.ahead_in(&tx, leaf, &end).await? {
-        return Ok(Verdict::Pinned { by });
     }
     tx.run(LOCK_TIMEOUT, WHAT).await?;
     match tx.execute(sql!("leaf_lock").on_leaf(leaf), &[], WHAT).await {
         Err(error) if error.kind() == ErrorKind::Busy => return Ok(Verdict::Busy),
         locked => locked?,
     };
-    // Whoever had this leaf may have written to it until just now.
-    let verdict = leaf_go(&tx, leaf, cutoff).await?;
+    // Now that nobody wants this leaf any more who was there before us, rows of other tables may be waited for.
+    tx.run("set local lock_timeout = '5s'", WHAT).await?;
+    let verdict = match leaf_go(&tx, leaf, cutoff).await {
+        Err(error) if error.kind() == ErrorKind::Busy => return Ok(Verdict::Busy),
+        verdict => verdict?,
+    };
     if let Verdict::Emptied { removed } = verdict {
         tx.commit(WHAT).await?;
         debug!(leaf, removed, "a leaf of the log was emptied");
@@ -153,8 +157,8 @@ async fn leaf_go(tx: &Tx<'_>, leaf: u8, cutoff: Timestamp) -> Result<Verdict> {
         return Ok(Verdict::TooYoung);
     }
     let pins = Pins::read(tx).await?;
-    if let Some(by) = pins.anywhere_in(tx, leaf).await? {
-        return Ok(Verdict::Pinned { by });
+    if let Some(unread) = pins.anywhere_in(tx, leaf).await? {
+        return Ok(unread.verdict(cutoff));
     }
     let kept = tx.execute(sql!("leaf_keep").on_leaf(leaf), &[], WHAT).await?;
     tx.execute(sql!("leaf_forget").on_leaf(leaf), &[], WHAT).await?;
@@ -181,39 +185,63 @@ impl Pins {
 
     /// Who has not read a row of the leaf yet, as far as the ladder tells where unread rows lie: few rows are looked at
     /// even if a leaf is pinned for weeks.
-    async fn ahead_in(&self, tx: &Tx<'_>, leaf: u8, end: &LogEnd) -> Result<Option<String>> {
-        for (name, position) in &self.0 {
-            let window = &position.window;
-            let floor = window.to.lowest(&end.snapshot);
-            let floor = if window.ends_at(position.last_id) { floor } else { floor.min(position.last_id.0) };
-            if is_pinned(tx, leaf, floor, position).await? {
-                return Ok(Some(name.clone()));
-            }
-        }
-        Ok(None)
+    async fn ahead_in(&self, tx: &Tx<'_>, leaf: u8, end: &LogEnd) -> Result<Option<Unread>> {
+        let floor = |position: &StoredPosition| {
+            let floor = position.window.to.lowest(&end.snapshot);
+            if position.window.ends_at(position.last_id) { floor } else { floor.min(position.last_id.0) }
+        };
+        self.first_in(tx, leaf, floor).await
     }
 
     /// Who has not read a row of the leaf yet, wherever it lies.
-    async fn anywhere_in(&self, tx: &Tx<'_>, leaf: u8) -> Result<Option<String>> {
+    async fn anywhere_in(&self, tx: &Tx<'_>, leaf: u8) -> Result<Option<Unread>> {
+        self.first_in(tx, leaf, |_| i64::MIN).await
+    }
+
+    /// The oldest of the first rows that the positions do not cover, each above its floor.
+    async fn first_in(
+        &self,
+        tx: &Tx<'_>,
+        leaf: u8,
+        floor: impl Fn(&StoredPosition) -> i64,
+    ) -> Result<Option<Unread>> {
+        let mut oldest: Option<Unread> = None;
         for (name, position) in &self.0 {
-            if is_pinned(tx, leaf, i64::MIN, position).await? {
-                return Ok(Some(name.clone()));
+            let Some(created_at) = first_uncovered(tx, leaf, floor(position), position).await? else { continue };
+            if oldest.as_ref().is_none_or(|known| created_at < known.created_at) {
+                oldest = Some(Unread { by: name.clone(), created_at });
             }
         }
-        Ok(None)
+        Ok(oldest)
     }
 }
 
-/// Whether a leaf holds an event above `above` that a position does not cover.
-async fn is_pinned(tx: &Tx<'_>, leaf: u8, above: i64, position: &StoredPosition) -> Result<bool> {
+/// An event that a subscription has not read.
+struct Unread {
+    by: String,
+    created_at: Timestamp,
+}
+
+impl Unread {
+    /// It keeps its leaf from going; a young one would have stayed without it.
+    fn verdict(self, cutoff: Timestamp) -> Verdict {
+        if self.created_at < cutoff { Verdict::Pinned { by: self.by } } else { Verdict::TooYoung }
+    }
+}
+
+/// When the first event of a leaf above `above` was emitted that a position does not cover.
+async fn first_uncovered(
+    tx: &Tx<'_>,
+    leaf: u8,
+    above: i64,
+    position: &StoredPosition,
+) -> Result<Option<Timestamp>> {
     let window = &position.window;
-    let from =
-        (!window.ends_at(position.last_id)).then(|| SnapshotValue(window.from.snapshot.clone()));
+    let from = (!window.ends_at(position.last_id)).then(|| SnapshotValue(window.from.snapshot.clone()));
     let to = SnapshotValue(window.to.snapshot.clone());
-    let row = tx
-        .query_one(sql!("leaf_pinned").on_leaf(leaf), &[&above, &to, &from, &position.last_id.0], WHAT)
-        .await?;
-    row.try_get(0).doing(WHAT)
+    let sql = sql!("leaf_uncovered").on_leaf(leaf);
+    let row = tx.query_opt(sql, &[&above, &to, &from, &position.last_id.0], WHAT).await?;
+    Ok(row.map(|row| row.try_get::<_, At>(0)).transpose().doing(WHAT)?.map(|At(created_at)| created_at))
 }
 
 /// Removes a bite of what was kept for exceptions that are gone.
