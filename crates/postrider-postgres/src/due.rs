@@ -12,9 +12,9 @@ use tokio_postgres::Row;
 use crate::error::Doing;
 use crate::event_row::event_read;
 use crate::fence::{look_again, lost, standing};
-use crate::log_rows::leaf_of;
 use crate::session::Session;
 use crate::store::Inner;
+use crate::turn::Turn;
 
 const WHAT: &str = "read what is due";
 
@@ -150,7 +150,7 @@ fn runs(read: Vec<Found>, mut events: HashMap<EventId, Event>) -> Vec<Run> {
 async fn events_get(session: &Session, ids: &[EventId]) -> Result<HashMap<EventId, Event>> {
     let mut by_leaf: HashMap<u8, Vec<i64>> = HashMap::new();
     for id in ids {
-        by_leaf.entry(leaf_of(id.0).0).or_default().push(id.0);
+        by_leaf.entry(Turn::of(*id).leaf()).or_default().push(id.0);
     }
     let mut events = HashMap::with_capacity(ids.len());
     let mut take = |rows: Vec<Row>| {

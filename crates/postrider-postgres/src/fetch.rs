@@ -23,12 +23,13 @@ use tokio::sync::MutexGuard;
 
 use crate::fence::{Standing, look_again, lost, standing};
 use crate::holding::Start;
-use crate::log_rows::{Stretch, leaf_of, rows_read};
+use crate::log_rows::rows_read;
 use crate::options::Durability;
 use crate::position::SHARDS;
 use crate::probe::probe_for;
 use crate::session::Session;
 use crate::store::Inner;
+use crate::turn::Stretch;
 
 /// How far below the last id a read begins in the hope to meet transactions that were late. Those that were
 /// later still are looked for once they are known to have committed.
@@ -84,14 +85,15 @@ impl Fetch<'_> {
         let stretch = Stretch::behind(above, window.to.seq());
         let (standing, read) = tokio::join!(
             standing(&self.session, self.hold),
-            rows_read(&self.session, &stretch, &window.from.snapshot, &self.store.appetite),
+            rows_read(&self.session, stretch, &window.from.snapshot, &self.store.appetite),
         );
         if self.is_paused(standing?).await? {
             return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
         }
         let read = read?;
         let end = read.cut_at.unwrap_or(EventId(stretch.up_to));
-        Ok(self.chunk(window, self.after.window, &read.rows, end))
+        // At its end nobody knows yet whether there is more: the next read looks behind it.
+        Ok(Chunk { more: true, ..self.chunk(window, self.after.window, &read.rows, end) })
     }
 
     /// Finds the window that begins where this subscription stands.
@@ -172,7 +174,7 @@ impl Fetch<'_> {
         let stretch = Stretch::behind(above, i64::MAX);
         let (probed, read) = tokio::join!(
             probe_for(&self.session, self.hold.subscription.id),
-            rows_read(&self.session, &stretch, &from.snapshot, &self.store.appetite),
+            rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite),
         );
         let ((probe, standing), mut read) = (probed?, read?);
         if self.is_paused(standing).await? || !(forced || from.is_outdated_by(&probe)) {
@@ -184,7 +186,7 @@ impl Fetch<'_> {
         if lowest < above {
             // A transaction from long ago has committed: its rows lie below.
             stretch = Stretch::behind(lowest, window.to.seq());
-            read = rows_read(&self.session, &stretch, &window.from.snapshot, &self.store.appetite).await?;
+            read = rows_read(&self.session, stretch, &window.from.snapshot, &self.store.appetite).await?;
         }
         let rows: Arc<[LogRow]> =
             read.rows.into_iter().filter(|row| window.to.snapshot.sees(row.xid)).collect();
@@ -220,8 +222,11 @@ impl Fetch<'_> {
         let number = self.number(window)?;
         let end = match rows.last().filter(|_| cut) {
             Some(last) => last.event.id,
-            // Nothing in its first stretch: it may go on in the next leaf.
-            None if cut => EventId(leaf_of(window.lowest() + 1).1.min(window.to.seq())),
+            // Nothing in its first stretch, which began at the lower of two places: it may go on in the next leaf.
+            None if cut => {
+                let above = window.from.eager_lowest(REACH).min(window.lowest());
+                EventId(Stretch::behind(above, window.to.seq()).up_to)
+            }
             None => EventId(window.to.seq()),
         };
         Ok(self.chunk(window, number, rows, end))

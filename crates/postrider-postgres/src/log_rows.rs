@@ -14,18 +14,13 @@ use tokio_postgres::Row;
 use crate::error::Doing;
 use crate::event_row::event_read;
 use crate::session::Session;
+use crate::turn::Stretch;
 use crate::values::{SnapshotValue, XidValue};
 
 const WHAT: &str = "read the log";
 
 /// Fewest rows that one read asks for.
 const ROWS_MIN: usize = 64;
-
-/// The leaf that holds an id, and the last id that it could hold in this turn of the ring.
-pub(crate) fn leaf_of(id: i64) -> (u8, i64) {
-    let turn = id >> 34;
-    ((turn & 15) as u8, (turn << 34) | ((1 << 34) - 1))
-}
 
 /// How large events were of late, so that a read asks for about as many as fit.
 pub(crate) struct Appetite {
@@ -52,22 +47,6 @@ impl Appetite {
     }
 }
 
-/// A stretch of one leaf.
-pub(crate) struct Stretch {
-    /// Ids above this.
-    pub(crate) above: i64,
-    /// Up to this one, in the same leaf.
-    pub(crate) up_to: i64,
-}
-
-impl Stretch {
-    /// Behind `above` up to `up_to`, or to the end of the leaf in which the next id lies.
-    pub(crate) fn behind(above: i64, up_to: i64) -> Self {
-        let (_, end) = leaf_of(above + 1);
-        Self { above, up_to: up_to.min(end) }
-    }
-}
-
 /// What was read.
 pub(crate) struct RowsRead {
     pub(crate) rows: Vec<LogRow>,
@@ -82,11 +61,11 @@ pub(crate) struct RowsRead {
 /// connection, so that memory is bounded by the chunk whatever lies in the log.
 pub(crate) async fn rows_read(
     session: &Session,
-    stretch: &Stretch,
+    stretch: Stretch,
     from: &Snapshot,
     appetite: &Appetite,
 ) -> Result<RowsRead> {
-    let (leaf, _) = leaf_of(stretch.above + 1);
+    let leaf = stretch.turn.leaf();
     let asked = appetite.rows();
     let from = SnapshotValue(from.clone());
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
@@ -159,16 +138,6 @@ async fn payloads_add(session: &Session, leaf: u8, rows: &mut [LogRow], large: &
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stretch_ends_with_its_leaf() {
-        assert_eq!(leaf_of(1), (0, (1 << 34) - 1));
-        assert_eq!(leaf_of((17 << 34) + 5), (1, (18 << 34) - 1));
-        let last = (1i64 << 34) - 1;
-        assert_eq!(Stretch::behind(last - 1, i64::MAX).up_to, last);
-        assert_eq!(Stretch::behind(last, i64::MAX).up_to, (2 << 34) - 1, "the next id lies in the next leaf");
-        assert_eq!(Stretch::behind(5, 9).up_to, 9);
-    }
 
     #[test]
     fn appetite_follows_the_size_of_events() {

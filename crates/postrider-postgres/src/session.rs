@@ -34,6 +34,8 @@ pub(crate) enum Role {
     Worker,
     /// Does what people ask for.
     Operator,
+    /// Removes old events, on a connection of its own so that nobody waits while a large leaf is looked through.
+    Retention,
 }
 
 impl Role {
@@ -44,6 +46,16 @@ impl Role {
             Self::Keeper => "postrider/keeper",
             Self::Worker => "postrider/worker",
             Self::Operator => "postrider/operator",
+            Self::Retention => "postrider/retention",
+        }
+    }
+
+    /// How long one call may take where people have set `call_timeout`. A leaf may hold millions of events, and the
+    /// larger it has grown, the more it has to be possible to empty it.
+    fn timeout(self, call_timeout: Duration) -> Duration {
+        match self {
+            Self::Retention => call_timeout.max(Duration::from_secs(600)),
+            _ => call_timeout,
         }
     }
 
@@ -73,6 +85,12 @@ impl Role {
                  set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s';
                  select set_config('synchronous_commit', 'on', false)
                  where current_setting('synchronous_commit') = 'off'"
+            }
+            // It reads whole leaves, so that it may take the shortest way through them.
+            Self::Retention => {
+                "set session characteristics as transaction isolation level read committed, read write;
+                 set jit = off; set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s';
+                 set statement_timeout = '10min'"
             }
         }
     }
@@ -121,7 +139,7 @@ impl Session {
         let state = State {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             schema: options.schema.clone(),
-            timeout: options.call_timeout,
+            timeout: role.timeout(options.call_timeout),
             broken: AtomicBool::new(false),
             statements: Mutex::default(),
         };

@@ -21,7 +21,7 @@ use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
 use crate::session::Role;
 use crate::subscription::Change;
-use crate::{check, dead_letter, delivery, emit, event, migrate, report, seek, subscription};
+use crate::{check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription};
 
 /// What people look at: in one transaction, so that all of it is read on one connection.
 macro_rules! read {
@@ -48,7 +48,7 @@ macro_rules! change {
 
 /// Postrider's tables in a PostgreSQL database. Cheap to clone; all clones are the same store.
 ///
-/// It opens connections as it needs them, at most one for each of five purposes, and closes them when the last
+/// It opens connections as it needs them, at most one for each of six purposes, and closes them when the last
 /// clone is dropped. Producers emit through theirs.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -63,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) keeper: Link,
     pub(crate) worker: Link,
     pub(crate) operator: Link,
+    pub(crate) retention: Link,
     pub(crate) holdings: Holdings,
     /// Shared by all subscriptions of the process.
     pub(crate) tail: Mutex<SharedTail>,
@@ -87,6 +88,7 @@ impl PostgresStore {
             keeper: Link::new(Role::Keeper, &options),
             worker: Link::new(Role::Worker, &options),
             operator,
+            retention: Link::new(Role::Retention, &options),
             holdings: Holdings::default(),
             tail: Mutex::default(),
             appetite: Appetite::default(),
@@ -205,8 +207,7 @@ impl Store for PostgresStore {
         Ok(read!(self, |tx| check::check(&tx, &self.inner.reader)))
     }
 
-    async fn prune(&self, _retention: Duration) -> Result<Pruned> {
-        // filled in by retention
-        Ok(Pruned::default())
+    async fn prune(&self, retention: Duration) -> Result<Pruned> {
+        prune::prune(&self.inner.retention, retention).await
     }
 }

@@ -28,6 +28,21 @@ impl Turn {
         (self.0 & (LEAVES - 1)) as u8
     }
 
+    /// The one after it.
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// How many there were before it.
+    pub(crate) fn number(self) -> i64 {
+        self.0
+    }
+
+    /// The leaves that it does not use, the one that was used longest ago first.
+    pub(crate) fn other_leaves(self) -> impl Iterator<Item = u8> {
+        (1..LEAVES).map(move |ahead| Self(self.0 + ahead).leaf())
+    }
+
     /// Its ids.
     pub(crate) fn ids(self) -> RangeInclusive<i64> {
         self.0 << TURN_BITS..=((self.0 << TURN_BITS) | ((1 << TURN_BITS) - 1))
@@ -42,6 +57,14 @@ pub(crate) struct Stretch {
     pub(crate) above: i64,
     /// Up to this one.
     pub(crate) up_to: i64,
+}
+
+impl Stretch {
+    /// Behind `above` up to `up_to`, or to the end of the turn in which the next id lies.
+    pub(crate) fn behind(above: i64, up_to: i64) -> Self {
+        let turn = Turn::of(EventId(above + 1));
+        Self { turn, above, up_to: up_to.min(*turn.ids().end()) }
+    }
 }
 
 /// The stretches of the log with ids above `above` and up to `up_to`, where `issued` is the last id there is. What
@@ -84,6 +107,22 @@ mod tests {
         assert_eq!(found(5, i64::MAX, TURN + 3), [(0, 5, TURN - 1), (1, TURN - 1, TURN + 3)]);
         assert_eq!(found(TURN + 1, i64::MAX, TURN + 3), [(1, TURN + 1, TURN + 3)]);
         assert_eq!(found(-1, 3, 9), [(0, -1, 3)]);
+    }
+
+    #[test]
+    fn a_stretch_ends_with_its_turn() {
+        assert_eq!(Stretch::behind(5, 9).up_to, 9);
+        assert_eq!(Stretch::behind(TURN - 2, i64::MAX).up_to, TURN - 1);
+        let next = Stretch::behind(TURN - 1, i64::MAX);
+        assert_eq!((next.turn.leaf(), next.up_to), (1, 2 * TURN - 1), "the next id lies in the next leaf");
+        assert_eq!(Turn::of(EventId(17 * TURN + 5)).leaf(), 1);
+    }
+
+    #[test]
+    fn the_other_leaves_come_in_the_order_of_their_use() {
+        let others: Vec<u8> = Turn(18).other_leaves().collect();
+        assert_eq!(others, [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1]);
+        assert_eq!(Turn(18).next().leaf(), others[0]);
     }
 
     #[test]

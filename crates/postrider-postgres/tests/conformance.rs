@@ -63,6 +63,11 @@ impl Rig for PostgresRig {
         true
     }
 
+    fn removes_one_by_one(&self) -> bool {
+        // A leaf of the ring goes as a whole.
+        false
+    }
+
     async fn kill(&self, _: MemberId) -> bool {
         // Processes of other machines are known by their beats only.
         false

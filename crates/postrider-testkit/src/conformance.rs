@@ -51,6 +51,11 @@ pub trait Rig: Send + Sync + 'static {
         false
     }
 
+    /// Whether retention removes events one by one, so that a bite can be bounded, or whole pieces of the log.
+    fn removes_one_by_one(&self) -> bool {
+        true
+    }
+
     /// Makes the process of `member` known to be dead. False if the store has no means to know; then its
     /// lease must run out.
     fn kill(&self, member: MemberId) -> impl Future<Output = bool> + Send;

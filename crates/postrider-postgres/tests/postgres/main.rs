@@ -2,11 +2,38 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+/// Runs each of some tests on every version that is tested.
+macro_rules! on_each_version {
+    ($($name:ident,)*) => {
+        mod postgresql_15 {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::$name(postrider_testkit::postgres::Version::V15).await;
+                }
+            )*
+        }
+
+        mod postgresql_18 {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::$name(postrider_testkit::postgres::Version::V18).await;
+                }
+            )*
+        }
+    };
+}
+
 mod checks;
 mod dead_letters;
 mod events;
 mod lag;
 mod places;
+mod position_swaps;
+mod retention;
+mod retention_races;
+mod rotation;
 mod scene;
 mod schemas;
 mod seeks;

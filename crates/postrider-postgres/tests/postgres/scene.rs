@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::store::DeliveryReport;
+use postrider_core::store::{DeliveryReport, Pruned};
 use postrider_core::{DeliveryState, Event, EventId, Key, NewSubscription, Shard, Start, Store, Timestamp};
 use postrider_postgres::tokio_postgres::{Client, NoTls};
 use postrider_postgres::{PostgresOptions, PostgresStore, SHARDS};
@@ -31,7 +31,8 @@ impl Scene {
         scene.run(&format!(
             "create table public.test_clock as select to_timestamp({}) as at;
              create or replace function postrider.clock() returns timestamptz language sql volatile
-             return (select at from public.test_clock)",
+             return (select at from public.test_clock);
+             update postrider.position_table set switched_at = postrider.clock()",
             MORNING.as_micros() / 1_000_000
         ));
         scene
@@ -59,6 +60,41 @@ impl Scene {
 
     pub(crate) fn pass(&self, time: Duration) {
         self.run(&format!("update public.test_clock set at = at + interval '{} us'", time.as_micros()));
+    }
+
+    /// Retention as a relay runs it: bite by bite while there is more. What went in all, and what the last bite said.
+    pub(crate) async fn prune(&self, retention: Duration) -> Pruned {
+        let mut all = Pruned::default();
+        for _ in 0..1_000 {
+            let bite = self.store.prune(retention).await.unwrap();
+            all = Pruned { removed: all.removed + bite.removed, ..bite };
+            if !all.more {
+                return all;
+            }
+        }
+        panic!("retention says that there is more and more: {all:?}");
+    }
+
+    /// How many events are in the log, leaves only.
+    pub(crate) fn events(&self) -> i64 {
+        self.number("select count(*) from postrider.event")
+    }
+
+    /// The turn in which the next id lies.
+    pub(crate) fn turn(&self) -> i64 {
+        self.number("select last_value >> 34 from postrider.event_id_seq")
+    }
+
+    /// Waits until a query says `t`.
+    pub(crate) async fn wait_until(&self, query: &str) {
+        for _ in 0..2_000 {
+            if self.text(query) == "t" {
+                return;
+            }
+            // tidy: sleep because the server has no signal for it
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it never comes true: {query}");
     }
 
     /// Turns the ring, as retention does.
