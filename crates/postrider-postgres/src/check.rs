@@ -88,7 +88,7 @@ fn lost(subscription: &Subscription) -> String {
 
 /// A position that knows of ids or transactions that the server has yet to issue: new events would look as if they
 /// had been delivered.
-fn beyond(subscription: &Subscription, position: &StoredPosition, end: &Probe) -> Option<String> {
+pub(crate) fn beyond(subscription: &Subscription, position: &StoredPosition, end: &Probe) -> Option<String> {
     let name = &subscription.name;
     let to = &position.window.to;
     let advice = format!(

@@ -23,10 +23,10 @@ use tokio::sync::MutexGuard;
 
 use crate::fence::{Standing, look_again, lost, standing};
 use crate::holding::Start;
-use crate::log_rows::rows_read;
+use crate::log_rows::{rows_prepare, rows_read};
 use crate::options::Durability;
 use crate::position::SHARDS;
-use crate::probe::probe_for;
+use crate::probe::{probe_for, probe_prepare};
 use crate::session::Session;
 use crate::store::Inner;
 use crate::turn::Stretch;
@@ -172,7 +172,12 @@ impl Fetch<'_> {
         let began = Instant::now();
         let above = from.eager_lowest(REACH);
         let stretch = Stretch::behind(above, i64::MAX);
+        // The server must take the probe's snapshot before that of the read: what commits between the two would belong
+        // to the window and not have been read. So neither may be held up by preparing it while the other goes out.
+        probe_prepare(&self.session).await?;
+        rows_prepare(&self.session, &stretch).await?;
         let (probed, read) = tokio::join!(
+            biased;
             probe_for(&self.session, self.hold.subscription.id),
             rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite),
         );

@@ -92,6 +92,12 @@ pub(crate) async fn rows_read(
     Ok(RowsRead { rows, cut_at })
 }
 
+/// Makes the next read of this session from the leaf of `stretch` go out at once.
+pub(crate) async fn rows_prepare(session: &Session, stretch: &Stretch) -> Result<()> {
+    let leaf = stretch.turn.leaf();
+    session.prepare(sql!("event_fetch").on_leaf(leaf), WHAT).await.map(drop)
+}
+
 /// A read under way.
 struct Reading {
     rows: Vec<LogRow>,

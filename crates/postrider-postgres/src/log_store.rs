@@ -61,11 +61,11 @@ impl LogStore for PostgresStore {
 
     async fn shards_take(&self, subscription: &str, member: MemberId) -> Result<Option<Taken>> {
         // Both connections are there before anything is read under them.
-        let reader = self.inner.reader.session().await?.id();
+        let reader = self.inner.reader.session().await?;
         let mut session = self.inner.writer.session().await?;
-        let sessions = Sessions { reader, writer: session.id() };
+        let sessions = Sessions { reader: reader.id(), writer: session.id() };
         let tx = session.begin().await?;
-        let taken = shard::shards_take(&tx, subscription, member, sessions).await?;
+        let taken = shard::shards_take(&tx, subscription, member, sessions, &reader).await?;
         tx.commit("take a subscription's shards").await?;
         Ok(taken.map(|(taken, holding)| {
             self.inner.holdings.put(&taken.hold, holding);

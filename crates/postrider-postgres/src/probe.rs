@@ -25,6 +25,11 @@ pub(crate) async fn probe_for(session: &Session, id: SubscriptionId) -> Result<(
     Ok((probe_read(&rows[0]).doing(WHAT)?, standing_read(&rows[0], 6).doing(WHAT)?))
 }
 
+/// Makes the next probe of this session go out at once, before whatever is sent after it.
+pub(crate) async fn probe_prepare(session: &Session) -> Result<()> {
+    session.prepare(sql!("probe"), WHAT).await.map(drop)
+}
+
 fn probe_read(row: &Row) -> Result<Probe, tokio_postgres::Error> {
     let (last_value, is_called): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
     let snapshot = row.try_get::<_, SnapshotValue>(3)?.0;

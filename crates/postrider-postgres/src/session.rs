@@ -195,7 +195,9 @@ impl Session {
         self.state.bounded(what, self.client.batch_execute(script)).await
     }
 
-    async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
+    /// Prepares a statement, unless it is. A statement that is prepared goes out when its call is first polled, so
+    /// that calls which are begun one after the other run in that order.
+    pub(crate) async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
         if let Some(statement) = self.state.prepared(sql) {
             return Ok(statement);
         }

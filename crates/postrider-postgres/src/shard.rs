@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use postrider_core::settle::{Hold, Lane, MemberId, Taken};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, Result, Shard};
+use postrider_core::{Epoch, Error, ErrorKind, Result, Shard};
 
+use crate::check::beyond;
 use crate::error::Doing;
 use crate::fence::{Standing, fence, standing_read};
 use crate::holding::{Holding, Sessions};
@@ -13,17 +14,20 @@ use crate::lane::lanes_parked;
 use crate::lock::lock_subscription;
 use crate::member::member_check;
 use crate::position::{SHARDS, position_newest};
-use crate::session::Tx;
+use crate::probe::probe;
+use crate::session::{Session, Tx};
 use crate::subscription::subscription_get;
 
 const WHAT: &str = "take a subscription's shards";
 
-/// Takes all shards for `member`, unless another member that lives holds one.
+/// Takes all shards for `member`, unless another member that lives holds one. Refused where a position is ahead of the
+/// server: events yet to come would look as if they had been delivered.
 pub(crate) async fn shards_take(
     tx: &Tx<'_>,
     name: &str,
     member: MemberId,
     sessions: Sessions,
+    reader: &Session,
 ) -> Result<Option<(Taken, Holding)>> {
     let id = subscription_get(tx, name).await?.id;
     lock_subscription(tx, id).await?;
@@ -45,6 +49,11 @@ pub(crate) async fn shards_take(
     reap(tx, id).await?;
     let parked: Vec<Lane> = lanes_parked(tx, id).await?;
     let places = position_newest(tx, id, SHARDS).await?;
+    // After the positions were read, so that none of them can be ahead of it by right.
+    let end = probe(reader).await?;
+    if let Some(damage) = places.iter().find_map(|place| beyond(&subscription, place, &end)) {
+        return Err(Error::new(ErrorKind::Corrupt, damage));
+    }
     let (holding, start) = Holding::new(&shards, &places, sessions, standing);
     let hold =
         Hold { subscription: Arc::new(subscription), member, shards: holding.shards(), shard_count: SHARDS };

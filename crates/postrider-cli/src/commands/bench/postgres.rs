@@ -230,13 +230,14 @@ async fn deliver_for(store: &PostgresStore, url: &str, run: u64, seconds: u64) -
     let subscription = NewSubscription::new(&name).start(postrider_core::Start::Now);
     store.subscription_create(subscription.clone()).await?;
     let worker = Worker::new(subscription).each(move |delivery: Delivery| {
-        let number = delivery.payload.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+        let number =
+            delivery.payload.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         if let Some(number) = number {
             seen.note(&seen.came, number);
         }
         if left.fetch_sub(1, Ordering::Relaxed) == 1 {
             let sender = arrived.lock().ok().and_then(|mut sender| sender.take());
-            drop(sender.map(|sender| sender.send(())));
+            let _ = sender.map(|sender| sender.send(()));
         }
         std::future::ready(Ok::<(), Error>(()))
     });

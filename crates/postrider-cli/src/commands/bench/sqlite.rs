@@ -8,7 +8,9 @@ use postrider_sqlite::bare::{self, Producer};
 use postrider_sqlite::{SqliteOptions, SqliteStore, rusqlite};
 
 use super::rounds::{Rounds, Samples};
-use super::{Drained, KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, event, panicked, start_relay};
+use super::{
+    Drained, KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, event, panicked, start_relay,
+};
 use crate::args::BenchArgs;
 use crate::output::Output;
 use crate::progress::Progress;
