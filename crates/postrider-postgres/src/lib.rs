@@ -1,4 +1,54 @@
-//! Postrider on PostgreSQL.
+//! Postrider on PostgreSQL, 14 to 18.
+//!
+//! A producer emits through its own transaction, or by plain SQL from any language; see [`emit`].
+//! [`PostgresStore`] is what workers and people use.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use postrider_core::{Event, Store, emit};
+//! use postrider_postgres::{PostgresOptions, PostgresStore, tokio_postgres};
+//!
+//! let url = "postgres://app@localhost/shop";
+//! let store = PostgresStore::open(PostgresOptions::from_url(url)?).await?;
+//!
+//! let (mut app, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+//! # tokio::spawn(connection);
+//! let tx = app.transaction().await?;
+//! tx.execute("insert into orders (id) values (42)", &[]).await?;
+//! let id = emit(&tx, Event::new("order").kind("order.created").key(42).payload("{}")).await?;
+//! tx.commit().await?;
+//!
+//! assert!(store.event_get(id).await?.is_some());
+//! # Ok(()) }
+//! ```
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | [`emit`], `grants` | how does an event get into the caller's transaction, and who may do that? |
+//! | `options`, `migrate`, `self_test` | which database, and is the server fit for use? |
+//! | `store`, `log_store` | which call does what? The way in to all below. |
+//! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
+//! | `fetch`, `log_rows`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
+//! | `position`, `position_swap` | how far has a shard come, and where is that written? |
+//! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
+//! | `shard`, `member`, `fence`, `lock` | whose turn is it, and who waits for whom? |
+//! | `turn`, `ring`, `prune` | where does the log lie, and what may go? |
+//! | `subscription`, `place`, `seek`, `dead_letter`, `audit` | what do people change? |
+//! | `event`, `delivery`, `attempt`, `lag`, `report`, `check` | what do people look at? |
+//!
+//! The protocol by which the log is read, and why it loses nothing, is at the head of [`postrider_core::log`].
+//!
+//! # What to know about PostgreSQL
+//!
+//! *Emit after locking the aggregate.* Events of a key are delivered in the order of their ids within what became visible
+//! together; whoever holds the key's lock while it emits defines that order.
+//!
+//! *Leave `xid` and `id` alone.* Grant producers the other columns only; [`producer_grants`] prints how.
+//!
+//! *A transaction that stays open for long* delays its own events only. When it commits, its rows are looked for among all
+//! that were written since it began, which delays others by about a second for every eight million of them.
+//!
+//! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they are flushed.
 
 /// One statement of the folder `sql`.
 macro_rules! sql {
