@@ -10,8 +10,8 @@ use futures_util::{SinkExt, Stream, StreamExt, stream, try_join};
 use postrider_core::{Error, NewEvent, Result, Timestamp};
 use tokio_postgres::Transaction;
 
-use super::{CLOCK, COPY, On};
 use super::values::Values;
+use super::{CLOCK, COPY, On};
 use crate::error::Doing;
 use crate::types::At;
 

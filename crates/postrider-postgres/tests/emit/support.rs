@@ -52,7 +52,8 @@ impl Rig {
 
     /// The ids of all events that anybody can see.
     pub(crate) async fn ids(&self) -> Vec<EventId> {
-        let rows = self.client().await.query("select id from postrider.event order by id", &[]).await.unwrap();
+        let rows =
+            self.client().await.query("select id from postrider.event order by id", &[]).await.unwrap();
         rows.iter().map(|row| EventId(row.get(0))).collect()
     }
 }
