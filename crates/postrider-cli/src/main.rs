@@ -60,7 +60,9 @@ fn main() -> ExitCode {
 fn run(command: Command, global: &GlobalArgs, output: &Output) -> Result<u8> {
     match &command {
         Command::Completions { shell } => return commands::completions::run(*shell).map(|()| exit::OK),
-        Command::Bench(args) => return commands::bench::run(args, output).map(|()| exit::OK),
+        Command::Bench(args) => {
+            return commands::bench::run(args, &global.store, output).map(|()| exit::OK);
+        }
         _ => {}
     }
     let store_url = StoreUrl::parse(&global.store)?;

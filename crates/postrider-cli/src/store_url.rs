@@ -3,6 +3,7 @@
 use std::fmt;
 
 use postrider_core::{Error, Result};
+use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::args::{STORE_DEFAULT, StoreCommand};
@@ -11,12 +12,12 @@ use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
 
 /// Which store a URL names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum StoreUrl {
     /// A file. The URL holds no secret.
     Sqlite(String),
-    /// A server. The URL may hold a password and is therefore not kept for display.
-    Postgres,
+    /// A server. The URL may hold a password; what is shown is what its options show.
+    Postgres(Box<PostgresOptions>),
 }
 
 impl StoreUrl {
@@ -25,7 +26,9 @@ impl StoreUrl {
         const FORMS: &str = "write sqlite://FILE or postgres://USER@HOST/DATABASE";
         match url.split_once(':').map(|(scheme, _)| scheme) {
             Some("sqlite") => Ok(Self::Sqlite(url.to_owned())),
-            Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            Some("postgres" | "postgresql") => {
+                PostgresOptions::from_url(url).map(|options| Self::Postgres(Box::new(options)))
+            }
             Some(scheme) => Err(Error::invalid(format!(
                 "the store URL begins with `{scheme}:`, which is unknown: {FORMS}"
             ))),
@@ -43,7 +46,7 @@ impl StoreUrl {
         match self {
             Self::Sqlite(url) if url == STORE_DEFAULT => String::new(),
             Self::Sqlite(url) => format!(" --store {}", shell_quoted(url)),
-            Self::Postgres => " --store $POSTRIDER_STORE".to_owned(),
+            Self::Postgres(_) => " --store $POSTRIDER_STORE".to_owned(),
         }
     }
 }
@@ -52,7 +55,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(url) => f.write_str(url),
-            Self::Postgres => f.write_str("postgres://…"),
+            Self::Postgres(options) => options.fmt(f),
         }
     }
 }
@@ -78,8 +81,14 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
             store.close().await;
             done
         }
-        StoreUrl::Postgres => {
-            Err(Error::invalid("this build of postrider has no PostgreSQL support yet: use sqlite://FILE"))
+        StoreUrl::Postgres(options) => {
+            if let Action::Store(StoreCommand::Migrate { sql: true }) = action {
+                let script = Script { sql: postrider_postgres::schema_sql(options.schema_name())? };
+                return context.output.show(&script).map(|()| exit::OK);
+            }
+            let options = (**options).clone().migrate(action.absent_store() == Absent::Create);
+            let store = PostgresStore::open(options).await?;
+            commands::run(&store, action, context).await
         }
     }
 }
@@ -90,21 +99,20 @@ mod tests {
 
     #[test]
     fn urls_are_told_apart_by_their_scheme() {
-        assert_eq!(
-            StoreUrl::parse("sqlite://postrider.db").unwrap(),
-            StoreUrl::Sqlite("sqlite://postrider.db".to_owned())
-        );
-        assert_eq!(StoreUrl::parse("postgres://u:secret@h/db").unwrap(), StoreUrl::Postgres);
-        assert!(!StoreUrl::Postgres.to_string().contains("secret"));
+        let file = StoreUrl::parse("sqlite://postrider.db").unwrap();
+        assert!(matches!(&file, StoreUrl::Sqlite(url) if url == "sqlite://postrider.db"));
+        let server = StoreUrl::parse("postgres://u:secret@h/db").unwrap();
+        assert!(matches!(server, StoreUrl::Postgres(_)));
+        assert_eq!(server.to_string(), "postgres://h/db");
     }
 
     #[test]
     fn bad_urls_are_refused_without_repeating_secrets() {
         for bad in ["", "user:secret@host", "mysql://user:secret@host/db", "secret@host"] {
-            let message = StoreUrl::parse(bad).unwrap_err().to_string();
+            let message = StoreUrl::parse(bad).err().expect("refused").to_string();
             assert!(message.contains("sqlite://") && !message.contains("secret"), "{message}");
         }
-        let message = StoreUrl::parse("postrider.db").unwrap_err().to_string();
+        let message = StoreUrl::parse("postrider.db").err().expect("refused").to_string();
         assert!(message.contains("sqlite://postrider.db"), "{message}");
     }
 

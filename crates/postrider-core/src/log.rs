@@ -35,6 +35,8 @@
 mod ladder;
 mod snapshot;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod tick;
 
 pub use ladder::{Ladder, RUNGS_MAX, Rung};

@@ -124,8 +124,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Looks for damage; an empty list is a clean bill of health.
     fn check(&self) -> impl Future<Output = Result<Vec<String>>> + Send;
 
-    /// Removes one bite (at most [`PRUNE_ROWS_MAX`](crate::limits::PRUNE_ROWS_MAX) rows) of events older
-    /// than `retention` that every subscription, paused ones included, is past and that no row refers to.
+    /// Removes one bite of events older than `retention` that every subscription, paused ones included, is past
+    /// and that no row refers to. A bite is at most [`PRUNE_ROWS_MAX`](crate::limits::PRUNE_ROWS_MAX) rows, or a
+    /// whole piece of the log at little cost; a piece may stay until all of its events are old enough. Called
+    /// every minute or so, and again at once while there is more.
     fn prune(&self, retention: Duration) -> impl Future<Output = Result<Pruned>> + Send;
 }
 

@@ -1,3 +1,3 @@
 -- Waits for bare notifications.
 -- Index: none. Locks: none.
-listen postrider_bench
+listen postrider_bare

@@ -1,3 +1,3 @@
--- Sends a bare notification.
--- Index: none. Locks: commits that notify wait for each other.
-notify postrider_bench
+-- Tells all listeners a number when the transaction commits.
+-- Index: none. Locks: the server's notification queue at commit.
+select pg_notify('postrider_bare', $1)

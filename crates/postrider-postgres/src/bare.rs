@@ -9,25 +9,24 @@ use futures_util::stream::poll_fn;
 use postrider_core::{NewEvent, Result, emit};
 use tokio::sync::mpsc;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{PgLsn, Type};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, Statement};
 
 use crate::emit::{Prepared, copy};
 use crate::error::Doing;
 use crate::statement::{Schema, Sql};
-use crate::types::{At, JsonText};
+use crate::values::{At, JsonText};
 
 const WHAT: &str = "run a benchmark";
 const TOPIC: &str = "order";
 const TYPE: &str = "order.created";
-/// Notifications that a listener has not looked at yet. More are as good as one.
-const WAKES_MAX: usize = 1;
 
 /// The application's side of a benchmark: one connection that emits, or writes bare rows. Each call is one
 /// transaction and returns how long it took, from its beginning to its commit.
 pub struct Producer {
     client: Client,
     bare: Statement,
+    notify: Statement,
     prepared: Prepared,
 }
 
@@ -38,8 +37,9 @@ impl Producer {
         let client = connect(url).await?;
         make_table(&client).await?;
         let bare = client.prepare(&text(sql!("bare_insert"))).await.doing(WHAT)?;
+        let notify = client.prepare(&text(sql!("bare_notify"))).await.doing(WHAT)?;
         let prepared = Prepared::new(&client).await?;
-        Ok(Self { client, bare, prepared })
+        Ok(Self { client, bare, notify, prepared })
     }
 
     /// Emits one event through a prepared statement.
@@ -58,6 +58,24 @@ impl Producer {
         emit(&tx, event).await?;
         tx.commit().await.doing(WHAT)?;
         Ok(began.elapsed())
+    }
+
+    /// Emits one event; `stamp` is called when the COMMIT is.
+    pub async fn emit_stamped(&mut self, event: NewEvent, stamp: impl FnOnce()) -> Result<()> {
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        emit(self.prepared.on(&tx), event).await?;
+        stamp();
+        tx.commit().await.doing(WHAT)
+    }
+
+    /// Inserts one bare row and tells listeners its number; `stamp` is called when the COMMIT is.
+    pub async fn notify_stamped(&mut self, number: u64, payload: &[u8], stamp: impl FnOnce()) -> Result<()> {
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        let (key, headers, due_at) = ("k", None::<JsonText<'_>>, None::<At>);
+        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
+        tx.query(&self.notify, &[&number.to_string()]).await.doing(WHAT)?;
+        stamp();
+        tx.commit().await.doing(WHAT)
     }
 
     /// Inserts one bare row through a prepared statement.
@@ -160,35 +178,103 @@ impl OwnedRow {
 
 /// A connection that waits for notifications: the shortest way from a commit to another process.
 pub struct Listener {
-    client: Client,
-    wakes: mpsc::Receiver<()>,
+    _client: Client,
+    numbers: mpsc::UnboundedReceiver<u64>,
 }
 
 impl Listener {
     /// Connects and listens.
     pub async fn connect(url: &str) -> Result<Self> {
         let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.doing(WHAT)?;
-        let (sender, wakes) = mpsc::channel(WAKES_MAX);
+        // Bounded by what the benchmark sends.
+        let (sender, numbers) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             let mut told = poll_fn(|context| connection.poll_message(context));
             while let Some(Ok(message)) = told.next().await {
-                if let AsyncMessage::Notification(_) = message {
-                    let _ = sender.try_send(());
+                if let AsyncMessage::Notification(told) = message {
+                    let _ = sender.send(told.payload().parse().unwrap_or_default());
                 }
             }
         });
         client.batch_execute(&text(sql!("bare_listen"))).await.doing(WHAT)?;
-        Ok(Self { client, wakes })
+        Ok(Self { _client: client, numbers })
     }
 
-    /// Sends a notification to all listeners, this one included.
-    pub async fn notify(&self) -> Result<()> {
-        self.client.batch_execute(&text(sql!("bare_notify"))).await.doing(WHAT)
+    /// The number in the next notification; none when the connection is lost.
+    pub async fn next(&mut self) -> Option<u64> {
+        self.numbers.recv().await
+    }
+}
+
+/// A database for a benchmark, on the server of another one.
+pub struct Scratch {
+    client: Client,
+    name: String,
+    url: String,
+}
+
+impl Scratch {
+    /// Makes it.
+    pub async fn create(url: &str) -> Result<Self> {
+        let client = connect(url).await?;
+        let name = format!("postrider_bench_{}", std::process::id());
+        client.batch_execute(&format!("create database {name}")).await.doing(WHAT)?;
+        let (base, parameters) = url.split_once('?').map_or((url, None), |(base, rest)| (base, Some(rest)));
+        let server = base.rsplit_once('/').map_or(base, |(server, _)| server);
+        let query = parameters.map(|rest| format!("?{rest}")).unwrap_or_default();
+        Ok(Self { client, url: format!("{server}/{name}{query}"), name })
     }
 
-    /// Waits for the next one; false when the connection is lost.
-    pub async fn wait(&mut self) -> bool {
-        self.wakes.recv().await.is_some()
+    /// How to connect to it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Removes it with whatever is still connected.
+    pub async fn remove(self) -> Result<()> {
+        self.client.batch_execute(&format!("drop database {} with (force)", self.name)).await.doing(WHAT)
+    }
+
+    /// Bytes of write-ahead log that the server has written so far.
+    pub async fn wal(&self) -> Result<u64> {
+        let row = self.client.query_one("select pg_current_wal_insert_lsn()", &[]).await.doing(WHAT)?;
+        Ok(row.try_get::<_, PgLsn>(0).doing(WHAT)?.into())
+    }
+}
+
+/// A look at the benchmark's database from outside, and transactions that stay open in it.
+pub struct Observer {
+    client: Client,
+}
+
+impl Observer {
+    /// Connects.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Ok(Self { client: connect(url).await? })
+    }
+
+    /// Holds a snapshot until this observer is dropped.
+    pub async fn hold_snapshot(&self) -> Result<()> {
+        let hold = "begin isolation level repeatable read; select count(*) from postrider.meta";
+        self.client.batch_execute(hold).await.doing(WHAT)
+    }
+
+    /// Holds a transaction open that has emitted, until this observer is dropped.
+    pub async fn hold_writer(&self) -> Result<()> {
+        let hold = "begin; insert into postrider.event (topic, type) values ('open', 'open')";
+        self.client.batch_execute(hold).await.doing(WHAT)
+    }
+
+    /// Dead rows in the log and in the tables of positions.
+    pub async fn dead_rows(&self) -> Result<(i64, i64)> {
+        let row = self.client.query_one(&*text(sql!("bare_dead_rows")), &[]).await.doing(WHAT)?;
+        Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
+    }
+
+    /// The server's processes that work for stores.
+    pub async fn backends(&self) -> Result<Vec<i32>> {
+        let rows = self.client.query(&*text(sql!("bare_backends")), &[]).await.doing(WHAT)?;
+        rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().doing(WHAT)
     }
 }
 

@@ -44,7 +44,8 @@ fn without_source(error: &tokio_postgres::Error) -> String {
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>())
+    let source = std::error::Error::source(error);
+    source.and_then(|source| source.downcast_ref::<std::io::Error>()).is_some()
 }
 
 /// The kind, and what to do about it.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use postrider_core::{Event, EventId, Headers, Key, Kind, Topic};
 use tokio_postgres::Row;
 
-use crate::types::{At, JsonText};
+use crate::values::{At, JsonText};
 
 /// The event in the columns id, topic, type, key, payload, headers, created_at and due_at from `first` on.
 pub(crate) fn event_read(row: &Row, first: usize) -> Result<Event, tokio_postgres::Error> {

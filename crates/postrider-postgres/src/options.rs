@@ -86,6 +86,11 @@ impl PostgresOptions {
         Ok(self)
     }
 
+    /// The schema's name.
+    pub fn schema_name(&self) -> &str {
+        self.schema.name()
+    }
+
     /// Whether opening brings the schema up to date, which is the default. Otherwise it must be already.
     #[must_use]
     pub fn migrate(mut self, migrate: bool) -> Self {
@@ -125,7 +130,7 @@ impl fmt::Display for PostgresOptions {
             Some(Host::Unix(path)) => write!(f, "{}", path.display())?,
             None => f.write_str("localhost")?,
         }
-        if let Some(port) = self.config.get_ports().first() {
+        if let Some(port) = self.config.get_ports().first().filter(|port| **port != 5432) {
             write!(f, ":{port}")?;
         }
         write!(f, "/{}", self.config.get_dbname().unwrap_or_default())?;

@@ -4,18 +4,24 @@ use std::sync::Arc;
 
 use postrider_core::log::{Ladder, Rung, Snapshot, Tick, Window, Xid};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, EventId, Result, Shard, Timestamp};
+use postrider_core::{Error, ErrorKind, EventId, Result, Shard};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::session::Tx;
-use crate::types::{At, SnapshotValue, XidValue};
+use crate::values::{SnapshotValue, XidValue};
+
+/// Shards of a subscription. Part of the stored format.
+pub const SHARDS: u16 = 64;
 
 /// Which of a subscription's shards: one bit each, so that there can be 64 of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShardSet(pub(crate) u64);
 
 impl ShardSet {
+    /// All of them.
+    pub(crate) const ALL: Self = Self(u64::MAX);
+
     pub(crate) fn of(shards: impl IntoIterator<Item = Shard>) -> Self {
         Self(shards.into_iter().fold(0, |set, shard| set | 1 << (shard.0 & 63)))
     }
@@ -32,7 +38,6 @@ pub(crate) struct StoredPosition {
     /// The window that was being read, or that stands at a moment if all was.
     pub(crate) window: Window,
     pub(crate) last_id: EventId,
-    pub(crate) at: Timestamp,
 }
 
 impl StoredPosition {
@@ -116,7 +121,6 @@ fn position_read(row: &Row) -> Result<StoredPosition, tokio_postgres::Error> {
             None => Window::at(&to),
         },
         last_id: EventId(row.try_get(8)?),
-        at: row.try_get::<_, At>(9)?.0,
     })
 }
 

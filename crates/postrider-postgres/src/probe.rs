@@ -2,18 +2,32 @@
 
 use postrider_core::Result;
 use postrider_core::log::{Lsn, Probe, Xid};
+use postrider_core::subscription::SubscriptionId;
 use tokio_postgres::Row;
 use tokio_postgres::types::PgLsn;
 
 use crate::error::Doing;
+use crate::fence::{Standing, standing_read};
 use crate::session::Session;
-use crate::types::SnapshotValue;
+use crate::values::SnapshotValue;
+
+const WHAT: &str = "look at the end of the log";
 
 /// Looks, in a transaction of its own. Nothing is written: no xid, no WAL.
 pub(crate) async fn probe(session: &Session) -> Result<Probe> {
-    let what = "look at the end of the log";
-    let rows = session.query(sql!("probe"), &[], what).await?;
-    probe_read(&rows[0]).doing(what)
+    let rows = session.query(sql!("probe"), &[&None::<i64>], WHAT).await?;
+    probe_read(&rows[0]).doing(WHAT)
+}
+
+/// The same for an owner, who learns how its subscription stands; none if it was deleted.
+pub(crate) async fn probe_for(session: &Session, id: SubscriptionId) -> Result<(Probe, Option<Standing>)> {
+    let rows = session.query(sql!("probe"), &[&Some(id.0)], WHAT).await?;
+    Ok((probe_read(&rows[0]).doing(WHAT)?, standing_read(&rows[0], 6).doing(WHAT)?))
+}
+
+/// Makes the next probe of this session go out at once, before whatever is sent after it.
+pub(crate) async fn probe_prepare(session: &Session) -> Result<()> {
+    session.prepare(sql!("probe"), WHAT).await.map(drop)
 }
 
 fn probe_read(row: &Row) -> Result<Probe, tokio_postgres::Error> {

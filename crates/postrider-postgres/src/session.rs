@@ -34,6 +34,8 @@ pub(crate) enum Role {
     Worker,
     /// Does what people ask for.
     Operator,
+    /// Removes old events, on a connection of its own so that nobody waits while a large leaf is looked through.
+    Retention,
 }
 
 impl Role {
@@ -44,11 +46,21 @@ impl Role {
             Self::Keeper => "postrider/keeper",
             Self::Worker => "postrider/worker",
             Self::Operator => "postrider/operator",
+            Self::Retention => "postrider/retention",
+        }
+    }
+
+    /// How long one call may take where people have set `call_timeout`. A leaf may hold millions of events, and the
+    /// larger it has grown, the more it has to be possible to empty it.
+    fn timeout(self, call_timeout: Duration) -> Duration {
+        match self {
+            Self::Retention => call_timeout.max(Duration::from_secs(600)),
+            _ => call_timeout,
         }
     }
 
     /// What the session is told first. Isolation is set, since under a database's default of `serializable`
-    /// our reads could make producers fail; plans of the reader are forced to the index, since the planner
+    /// our reads could make producers fail; plans of those who read the log are forced to the index, since the planner
     /// knows neither how selective a snapshot is nor, in a leaf that was never analysed, how many rows there are.
     /// What people do is flushed when it is done, whatever the database's default; one that asks for more stays.
     fn settings(self) -> &'static str {
@@ -69,9 +81,16 @@ impl Role {
             }
             Self::Operator => {
                 "set session characteristics as transaction isolation level read committed, read write;
-                 set lock_timeout = '5s'; set jit = off; set idle_in_transaction_session_timeout = '60s';
+                 set enable_seqscan = off; set enable_bitmapscan = off; set jit = off;
+                 set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s';
                  select set_config('synchronous_commit', 'on', false)
                  where current_setting('synchronous_commit') = 'off'"
+            }
+            // It reads whole leaves, so that it may take the shortest way through them.
+            Self::Retention => {
+                "set session characteristics as transaction isolation level read committed, read write;
+                 set jit = off; set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s';
+                 set statement_timeout = '10min'"
             }
         }
     }
@@ -120,7 +139,7 @@ impl Session {
         let state = State {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             schema: options.schema.clone(),
-            timeout: options.call_timeout,
+            timeout: role.timeout(options.call_timeout),
             broken: AtomicBool::new(false),
             statements: Mutex::default(),
         };
@@ -133,10 +152,6 @@ impl Session {
 
     pub(crate) fn is_usable(&self) -> bool {
         !self.client.is_closed() && !self.state.broken.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn schema(&self) -> &Schema {
-        &self.state.schema
     }
 
     /// Begins a transaction; dropping it rolls it back.
@@ -180,7 +195,9 @@ impl Session {
         self.state.bounded(what, self.client.batch_execute(script)).await
     }
 
-    async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
+    /// Prepares a statement, unless it is. A statement that is prepared goes out when its call is first polled, so
+    /// that calls which are begun one after the other run in that order.
+    pub(crate) async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
         if let Some(statement) = self.state.prepared(sql) {
             return Ok(statement);
         }
@@ -264,13 +281,11 @@ impl State {
         what: &str,
         call: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
-        match tokio::time::timeout(self.timeout, call).await {
-            Ok(answer) => answer.doing(what),
-            Err(_) => {
-                self.broken.store(true, Ordering::Relaxed);
-                Err(late(what, self.timeout))
-            }
+        if let Ok(answer) = tokio::time::timeout(self.timeout, call).await {
+            return answer.doing(what);
         }
+        self.broken.store(true, Ordering::Relaxed);
+        Err(late(what, self.timeout))
     }
 
     fn prepared(&self, sql: Sql) -> Option<Statement> {

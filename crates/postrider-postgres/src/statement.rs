@@ -8,6 +8,9 @@ use postrider_core::{Error, Result};
 const WRITTEN: &str = "postrider.";
 /// What stands for the leaf that a statement reads.
 const LEAF: &str = "event_leaf";
+/// What stands for the table of positions that is emptied, and for the one that is written.
+const OLD: &str = "position_old";
+const NEW: &str = "position_new";
 
 /// One statement. Its header is cut off by the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,11 +18,36 @@ pub(crate) struct Sql {
     text: &'static str,
     /// The leaf that it reads, if it reads one.
     leaf: Option<u8>,
+    /// The table of positions that it empties, if it does.
+    old: Option<PositionTable>,
+}
+
+/// One of the two tables that positions are written to in turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum PositionTable {
+    A,
+    B,
+}
+
+impl PositionTable {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::A => "position_a",
+            Self::B => "position_b",
+        }
+    }
 }
 
 impl Sql {
     pub(crate) const fn new(file: &'static str) -> Self {
-        Self { text: without_header(file), leaf: None }
+        Self { text: without_header(file), leaf: None, old: None }
     }
 
     /// The same on one leaf of the log.
@@ -27,11 +55,17 @@ impl Sql {
         Self { leaf: Some(leaf), ..self }
     }
 
+    /// The same from one table of positions to the other.
+    pub(crate) fn from_positions(self, old: PositionTable) -> Self {
+        Self { old: Some(old), ..self }
+    }
+
     pub(crate) fn text(self, schema: &Schema) -> Cow<'static, str> {
         let text = schema.fit(self.text);
-        match self.leaf {
-            Some(leaf) => text.replace(LEAF, &format!("event_{leaf}")).into(),
-            None => text,
+        match (self.leaf, self.old) {
+            (Some(leaf), _) => text.replace(LEAF, &format!("event_{leaf}")).into(),
+            (None, Some(old)) => text.replace(OLD, old.name()).replace(NEW, old.other().name()).into(),
+            (None, None) => text,
         }
     }
 }
@@ -111,6 +145,11 @@ mod tests {
         let sql = Sql::new("-- Head.\nselect 1 from postrider.event_leaf").on_leaf(7);
         assert_eq!(sql.text(&Schema::new("postrider").unwrap()), "select 1 from postrider.event_7");
         assert_eq!(sql.text(&Schema::new("shop").unwrap()), "select 1 from \"shop\".event_7");
+        let sql = Sql::new("insert into postrider.position_new from postrider.position_old");
+        assert_eq!(
+            sql.from_positions(PositionTable::B).text(&Schema::new("postrider").unwrap()),
+            "insert into postrider.position_a from postrider.position_b"
+        );
     }
 
     #[test]

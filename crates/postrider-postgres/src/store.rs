@@ -2,18 +2,53 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use postrider_core::Result;
-use tokio::sync::Notify;
+use bytes::Bytes;
+use postrider_core::store::{
+    DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pruned, StoreReport,
+    SubscriptionReport,
+};
+use postrider_core::{
+    Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
+};
+use tokio::sync::{Mutex, Notify};
 
+use crate::fetch::SharedTail;
+use crate::holding::Holdings;
 use crate::link::{Link, SharedLink};
-use crate::migrate;
+use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
 use crate::session::Role;
+use crate::subscription::Change;
+use crate::{check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription};
+
+/// What people look at: in one transaction, so that all of it is read on one connection.
+macro_rules! read {
+    ($store:expr, |$tx:ident| $work:expr) => {{
+        let mut session = $store.inner.operator.session().await?;
+        let $tx = session.begin().await?;
+        let value = $work.await?;
+        $tx.commit("end a read").await?;
+        value
+    }};
+}
+
+/// What people change: whole or not at all, flushed, and worth a look for all workers of this process.
+macro_rules! change {
+    ($store:expr, $what:literal, |$tx:ident| $work:expr) => {{
+        let mut session = $store.inner.operator.session().await?;
+        let $tx = session.begin().await?;
+        let value = $work.await?;
+        $tx.commit($what).await?;
+        $store.inner.wake.notify_waiters();
+        value
+    }};
+}
 
 /// Postrider's tables in a PostgreSQL database. Cheap to clone; all clones are the same store.
 ///
-/// It opens connections as it needs them, at most one for each of five purposes, and closes them when the last
+/// It opens connections as it needs them, at most one for each of six purposes, and closes them when the last
 /// clone is dropped. Producers emit through theirs.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -28,6 +63,11 @@ pub(crate) struct Inner {
     pub(crate) keeper: Link,
     pub(crate) worker: Link,
     pub(crate) operator: Link,
+    pub(crate) retention: Link,
+    pub(crate) holdings: Holdings,
+    /// Shared by all subscriptions of the process.
+    pub(crate) tail: Mutex<SharedTail>,
+    pub(crate) appetite: Appetite,
     /// Told when something was written through this store that workers of this process may want to see.
     pub(crate) wake: Notify,
 }
@@ -48,15 +88,126 @@ impl PostgresStore {
             keeper: Link::new(Role::Keeper, &options),
             worker: Link::new(Role::Worker, &options),
             operator,
+            retention: Link::new(Role::Retention, &options),
+            holdings: Holdings::default(),
+            tail: Mutex::default(),
+            appetite: Appetite::default(),
             wake: Notify::new(),
             options,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    async fn subscription_change(&self, name: &str, change: Change) -> Result<Subscription> {
+        Ok(change!(self, "change a subscription", |tx| subscription::subscription_change(&tx, name, &change)))
     }
 }
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PostgresStore({})", self.inner.options)
+    }
+}
+
+impl Store for PostgresStore {
+    fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    async fn event_emit(&self, events: Vec<NewEvent>) -> Result<Vec<EventId>> {
+        Ok(change!(self, "emit events", |tx| emit::event_emit(&tx, events)))
+    }
+
+    async fn event_list(&self, query: EventQuery) -> Result<Vec<Event>> {
+        event::event_list(&self.inner.operator, &query).await
+    }
+
+    async fn event_get(&self, id: EventId) -> Result<Option<Event>> {
+        let mut found = read!(self, |tx| event::event_get(&tx, [id]));
+        Ok(found.remove(&id).map(|found| found.event))
+    }
+
+    async fn event_deliveries(&self, id: EventId) -> Result<Vec<DeliveryReport>> {
+        Ok(read!(self, |tx| delivery::event_deliveries(&tx, id)))
+    }
+
+    async fn subscription_create(&self, new: NewSubscription) -> Result<Subscription> {
+        let reader = &self.inner.reader;
+        Ok(change!(self, "create a subscription", |tx| subscription::subscription_create(&tx, reader, &new)))
+    }
+
+    async fn subscription_get(&self, name: &str) -> Result<Subscription> {
+        Ok(read!(self, |tx| subscription::subscription_get(&tx, name)))
+    }
+
+    async fn subscription_list(&self) -> Result<Vec<SubscriptionReport>> {
+        Ok(read!(self, |tx| async {
+            let found = subscription::subscription_list(&tx).await?;
+            report::subscription_reports(&tx, found).await
+        }))
+    }
+
+    async fn subscription_report(&self, name: &str) -> Result<SubscriptionReport> {
+        let mut reports = read!(self, |tx| async {
+            let found = subscription::subscription_get(&tx, name).await?;
+            report::subscription_reports(&tx, vec![found]).await
+        });
+        Ok(reports.remove(0))
+    }
+
+    async fn subscription_tune(&self, name: &str, tuning: Tuning) -> Result<Subscription> {
+        self.subscription_change(name, Change::Tune(tuning)).await
+    }
+
+    async fn subscription_pause(&self, name: &str) -> Result<Subscription> {
+        self.subscription_change(name, Change::Pause).await
+    }
+
+    async fn subscription_resume(&self, name: &str) -> Result<Subscription> {
+        self.subscription_change(name, Change::Resume).await
+    }
+
+    async fn subscription_seek(&self, name: &str, to: Start, actor: &str) -> Result<Position> {
+        let reader = &self.inner.reader;
+        Ok(change!(self, "move a subscription", |tx| seek::subscription_seek(&tx, reader, name, to, actor)))
+    }
+
+    async fn subscription_delete(&self, name: &str, actor: &str) -> Result<()> {
+        change!(self, "delete a subscription", |tx| subscription::subscription_delete(&tx, name, actor));
+        Ok(())
+    }
+
+    async fn dead_letter_list(&self, query: DeadLetterQuery) -> Result<Vec<DeadLetter>> {
+        Ok(read!(self, |tx| dead_letter::dead_letter_list(&tx, &query)))
+    }
+
+    async fn dead_letter_get(&self, letter: &LetterId) -> Result<DeadLetter> {
+        Ok(read!(self, |tx| dead_letter::dead_letter_get(&tx, letter)))
+    }
+
+    async fn dead_letter_edit(&self, letter: &LetterId, payload: Bytes, actor: &str) -> Result<()> {
+        change!(self, "edit a dead letter", |tx| dead_letter::dead_letter_edit(&tx, letter, &payload, actor));
+        Ok(())
+    }
+
+    async fn dead_letter_replay(&self, which: DeadLetterQuery, actor: &str) -> Result<u64> {
+        Ok(change!(self, "replay dead letters", |tx| dead_letter::dead_letter_replay(&tx, &which, actor)))
+    }
+
+    async fn dead_letter_discard(&self, which: DeadLetterQuery, actor: &str) -> Result<u64> {
+        Ok(change!(self, "discard dead letters", |tx| dead_letter::dead_letter_discard(&tx, &which, actor)))
+    }
+
+    async fn stats(&self) -> Result<StoreReport> {
+        let place = self.inner.options.to_string();
+        Ok(read!(self, |tx| report::store_report(&tx, &self.inner.id, &place)))
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        Ok(read!(self, |tx| check::check(&tx, &self.inner.reader)))
+    }
+
+    async fn prune(&self, retention: Duration) -> Result<Pruned> {
+        prune::prune(&self.inner.retention, retention).await
     }
 }

@@ -18,6 +18,7 @@
 //! | `maintenance.rs` | what happens to old events? |
 
 mod breaker;
+mod fine_timer;
 mod handler;
 mod keeper;
 mod lanes;

@@ -35,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::breaker::{Breaker, Permission};
+use crate::fine_timer::FineTimer;
 use crate::keeper::Membership;
 use crate::lanes::{Attempted, Lanes, Rules, Wanted};
 use crate::poller::Poller;
@@ -92,6 +93,7 @@ pub(crate) struct Owner<S: LogStore> {
     lanes: Lanes,
     breaker: Breaker,
     poller: Poller,
+    timer: FineTimer,
 
     /// Hand-outs that did not finish at once.
     tasks: JoinSet<Finished>,
@@ -195,6 +197,7 @@ impl<S: LogStore> Owner<S> {
             hold: taken.hold,
             breaker: Breaker::new(),
             poller: Poller::new(pace.poll_min, pace.poll_max),
+            timer: FineTimer::new(pace.poll_min < Duration::from_millis(1)),
             rng: fastrand::Rng::with_seed(context.seed),
             store,
             work,
@@ -318,7 +321,7 @@ impl<S: LogStore> Owner<S> {
             () = std::future::ready(()), if busy => Happened::Timer,
             permit = permit(everywhere) => Happened::Permit(permit),
             () = self.store.wake(), if may_wake => Happened::Woken,
-            () = tokio::time::sleep_until(deadline) => Happened::Timer,
+            () = self.timer.wait_until(deadline) => Happened::Timer,
         }
     }
 

@@ -46,6 +46,16 @@ pub trait Rig: Send + Sync + 'static {
     /// The clock that the store goes by.
     fn clock(&self) -> &ManualClock;
 
+    /// Whether leases go by the time of day, which can be stepped, since the store has no better clock.
+    fn clock_of_leases_steps(&self) -> bool {
+        false
+    }
+
+    /// Whether retention removes events one by one, so that a bite can be bounded, or whole pieces of the log.
+    fn removes_one_by_one(&self) -> bool {
+        true
+    }
+
     /// Makes the process of `member` known to be dead. False if the store has no means to know; then its
     /// lease must run out.
     fn kill(&self, member: MemberId) -> impl Future<Output = bool> + Send;
@@ -99,9 +109,9 @@ const PROMISE_MAX: Duration = Duration::from_secs(120);
 /// Runs one promise on a runtime of its own.
 pub fn run<T>(promise: impl Future<Output = Kept<T>>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
-        .expect("a runtime without I/O needs nothing that can be missing");
+        .expect("a runtime needs nothing that can be missing");
     runtime.block_on(async {
         match tokio::time::timeout(PROMISE_MAX, promise).await.expect("a promise hangs") {
             Ok(value) => value,

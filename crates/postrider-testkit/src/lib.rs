@@ -12,6 +12,7 @@
 //! | [`interference`] | what can go wrong between a call and its return? |
 //! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
+//! | [`sim_pg`] | does the reading of a log with many writers hold, whatever the server does in between? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
 //! | `postgres` (feature `postgres`) | where is a real server that a test may crash? |
 //! | `tcp_proxy` (feature `postgres`) | what does a client see when the network fails? |
@@ -24,6 +25,7 @@ pub mod memory_store;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod scripted_sink;
+pub mod sim_pg;
 pub mod simulation;
 #[cfg(feature = "postgres")]
 pub mod tcp_proxy;

@@ -1,6 +1,7 @@
 //! A clock that moves only when a test says so.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use postrider_core::Timestamp;
@@ -20,10 +21,13 @@ use postrider_core::time::Clock;
 /// assert_eq!(clock.now().since(before.0), Duration::from_secs(2));
 /// assert_eq!(clock.uptime() - before.1, Duration::from_secs(5));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ManualClock {
     hands: Arc<Mutex<Hands>>,
+    follower: Arc<OnceLock<Follower>>,
 }
+
+type Follower = Box<dyn Fn(Timestamp) + Send + Sync>;
 
 #[derive(Debug, Clone, Copy)]
 struct Hands {
@@ -40,7 +44,15 @@ impl ManualClock {
 
     /// Starts at an instant of the test's choice.
     pub fn starting_at(now: Timestamp) -> Self {
-        Self { hands: Arc::new(Mutex::new(Hands { now, uptime: Duration::from_secs(3600) })) }
+        let hands = Hands { now, uptime: Duration::from_secs(3600) };
+        Self { hands: Arc::new(Mutex::new(hands)), follower: Arc::default() }
+    }
+
+    /// Names what has to be told the time of day whenever it changes: the clock of a real database. It is told
+    /// the present one at once. There can be one follower.
+    pub fn followed_by(&self, follower: impl Fn(Timestamp) + Send + Sync + 'static) {
+        follower(self.now());
+        assert!(self.follower.set(Box::new(follower)).is_ok(), "a clock has one follower");
     }
 
     /// Lets time pass: the time of day and the uptime move together.
@@ -49,6 +61,7 @@ impl ManualClock {
             hands.now = hands.now.after(by);
             hands.uptime += by;
         });
+        self.tell();
     }
 
     /// Steps the time of day alone, in either direction, as an operator or a time server does.
@@ -56,10 +69,23 @@ impl ManualClock {
         self.turn(|hands| {
             hands.now = Timestamp::from_micros(hands.now.as_micros().saturating_add(micros));
         });
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if let Some(follower) = self.follower.get() {
+            follower(self.now());
+        }
     }
 
     fn turn<T>(&self, by: impl FnOnce(&mut Hands) -> T) -> T {
         by(&mut self.hands.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.turn(|hands| *hands).fmt(f)
     }
 }
 

@@ -101,7 +101,7 @@ impl Server {
     /// Makes a cluster, starts it and waits until it answers.
     pub fn start(version: Version, settings: Settings) -> Self {
         let installation = Installation::find(version);
-        let cluster = Cluster::create(&installation, settings.identity);
+        let cluster = Cluster::create(&installation, &settings);
         let watchdog = Watchdog::start(cluster.folder());
         let mut server = Self {
             installation,

@@ -52,6 +52,7 @@
 //! # Features
 //!
 //! - `sqlite` (default): the embedded store.
+//! - `postgres`: the store of a PostgreSQL server.
 //! - `sinks`: ready-made sinks.
 
 pub use postrider_core::{
@@ -59,6 +60,8 @@ pub use postrider_core::{
     Key, Kind, LogStore, Mode, NewEvent, NewSubscription, OnDead, Order, Outcome, Pattern, Position, Result,
     RetryPolicy, Sink, Start, Store, Subscription, Timestamp, Topic, Tuning, emit, limits, store,
 };
+#[cfg(feature = "postgres")]
+pub use postrider_postgres as postgres;
 pub use postrider_runtime::{InTasks, InTransaction, Relay, RunsOn, Summary, Worker};
 #[cfg(feature = "sinks")]
 pub use postrider_sinks as sinks;

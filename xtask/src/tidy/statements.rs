@@ -13,7 +13,10 @@ use super::tree::{TextFile, Tree, Violation};
 
 pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let ours = |file: &&TextFile| file.path.starts_with("crates/") && !file.path.contains("/migrations/");
+    let ours = |file: &&TextFile| {
+        let script = ["/migrations/", "/scripts/"].iter().any(|folder| file.path.contains(folder));
+        file.path.starts_with("crates/") && !script
+    };
     for file in tree.with_extension("sql").filter(ours) {
         if let Some(part) = missing_part(&file.text) {
             let advice =
@@ -141,8 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn migrations_are_free() {
+    fn migrations_and_scripts_are_free() {
         check_rule(check, &[("crates/a/sql/migrations/001_init.up.sql", "select 1; select 2;")], &[]);
+        check_rule(check, &[("crates/a/sql/scripts/try.sql", "select 1; select 2;")], &[]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use super::values::{HeadersJson, Typed, Values};
 use super::{EMIT_ALL, INSERT_ALL};
 use crate::statement::Sql;
-use crate::types::{At, For};
+use crate::values::{At, For};
 
 /// What is stored of some events, column by column.
 #[derive(Default)]

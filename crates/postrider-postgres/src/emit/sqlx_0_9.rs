@@ -28,7 +28,7 @@ use super::values::{Form, HeadersJson, Values};
 use super::{EmitAll, On, POSTRIDER, WHAT, id_is_missing};
 use crate::error::from_code;
 use crate::statement::{Schema, Sql};
-use crate::types::{At, For};
+use crate::values::{At, For};
 
 /// Marks what is emitted through sqlx. Nobody has to name it.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::{EMIT, INSERT, INSERT_AFTER};
 use crate::statement::Sql;
-use crate::types::{At, For};
+use crate::values::{At, For};
 
 /// A parameter and its type, which saves asking the server for it.
 pub(super) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);

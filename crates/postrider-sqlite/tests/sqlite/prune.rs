@@ -69,8 +69,11 @@ async fn bites_are_small_and_events_kept_at_the_front_do_not_stop_them() {
 async fn without_subscriptions_age_alone_decides() {
     let scene = Scene::new().await;
     many(&scene, 3).await;
+    assert_eq!(scene.store.prune(DAY).await.unwrap().removed, 0);
     scene.clock.pass(DAY * 2);
-    many(&scene, 2).await;
-    assert_eq!(scene.store.prune(DAY).await.unwrap().removed, 3);
+    let young = many(&scene, 2).await;
+    let pruned = scene.store.prune(DAY).await.unwrap();
+    assert_eq!((pruned.removed, pruned.more, pruned.pinned_by), (3, false, None));
+    assert_eq!(scene.number("select min(id) from postrider_event"), young[0].0);
     assert_eq!(scene.store.prune(DAY).await.unwrap().removed, 0);
 }

@@ -34,14 +34,14 @@ async fn dead<R: Rig>(rig: &R, on_dead: OnDead, count: usize) -> Kept<(Owner<R::
     let draft = owner.row(&events[0]).attempts(2);
     let attempts =
         vec![failed_attempt(events[0].id, 1, "first no"), failed_attempt(events[0].id, 2, "last no")];
-    let mut settle = Settle { mark: Some(owner.position().at(events[0].id)), attempts, ..Settle::default() };
+    let mut settle = Settle { mark: Some(owner.behind(events[0].id).await?), attempts, ..Settle::default() };
     match on_dead {
         OnDead::Skip => {
             settle.rows.push(draft.dead_skipped());
             settle.freed.extend(lane_of(&events[0]));
         }
         OnDead::Hold => {
-            settle.mark = Some(owner.position().at(events[count - 1].id));
+            settle.mark = Some(owner.behind(events[count - 1].id).await?);
             settle.rows.push(draft.dead_held());
             settle.rows.extend(events[1..].iter().map(|event| owner.row(event).waiting()));
         }

@@ -1,7 +1,7 @@
 //! An owner as the suite plays it: step by step, without a runtime.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_core::settle::{
@@ -32,6 +32,13 @@ pub struct Owner<S> {
     pub member: MemberId,
     /// What it got when it took the shards.
     pub taken: Taken,
+    read: Mutex<Read>,
+}
+
+/// What an owner has read so far, to name positions.
+struct Read {
+    to: Position,
+    behind: HashMap<EventId, Position>,
 }
 
 impl<S: LogStore> Owner<S> {
@@ -39,7 +46,13 @@ impl<S: LogStore> Owner<S> {
     pub async fn of(store: &S, subscription: &str) -> Kept<Self> {
         let member = store.member_join("ada").await?;
         let taken = store.shards_take(subscription, member).await?.expect("the shards are free");
-        Ok(Self { store: store.clone(), member, taken })
+        Ok(Self::holding(store, member, taken))
+    }
+
+    /// A member that has taken shards.
+    pub fn holding(store: &S, member: MemberId, taken: Taken) -> Self {
+        let read = Mutex::new(Read { to: taken.start, behind: HashMap::new() });
+        Self { store: store.clone(), member, taken, read }
     }
 
     /// Creates the subscription first.
@@ -55,19 +68,58 @@ impl<S: LogStore> Owner<S> {
 
     /// Where its shards stood when it took them; all at the same position.
     pub fn position(&self) -> Position {
-        self.hold().shards[0].position
+        self.taken.start
     }
 
-    /// Reads on in the log.
-    pub async fn fetch(&self, after: Position, room: Room) -> Result<Chunk> {
-        self.store.fetch(self.hold(), after, room).await
+    /// Reads on in the log until something is there, or nothing is.
+    pub async fn fetch(&self, mut after: Position, room: Room) -> Result<Chunk> {
+        loop {
+            let chunk = self.fetch_once(after, room).await?;
+            if !chunk.events.is_empty() || !chunk.more {
+                return Ok(chunk);
+            }
+            after = chunk.end;
+        }
+    }
+
+    /// Reads on in the log once; only what is not durable yet is waited for.
+    pub async fn fetch_once(&self, after: Position, room: Room) -> Result<Chunk> {
+        for _ in 0..100_000 {
+            let chunk = self.store.fetch(self.hold(), after, room).await?;
+            if !chunk.soon {
+                return Ok(chunk);
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("something was seen, but it never becomes durable");
+    }
+
+    /// The position right behind the event `id`: reads on until it has come past it.
+    pub async fn behind(&self, id: EventId) -> Result<Position> {
+        loop {
+            let (known, after) = {
+                let read = self.read.lock().expect("nothing panics while it is held");
+                (read.behind.get(&id).copied(), read.to)
+            };
+            if let Some(known) = known {
+                return Ok(known);
+            }
+            let chunk = self.fetch_once(after, AMPLE).await?;
+            if chunk.events.is_empty() && !chunk.more {
+                // Not wanted, or the subscription is paused.
+                return Ok(chunk.end.at(id));
+            }
+            let mut read = self.read.lock().expect("nothing panics while it is held");
+            read.behind.extend(chunk.events.iter().map(|event| (event.id, chunk.position_of(event))));
+            read.to = chunk.end;
+        }
     }
 
     /// Reads the log from the position of its take to the end.
     pub async fn read_all(&self) -> Kept<Vec<Arc<Event>>> {
         let (mut events, mut after) = (Vec::new(), self.position());
         loop {
-            let chunk = self.fetch(after, AMPLE).await?;
+            let chunk = self.fetch_once(after, AMPLE).await?;
             events.extend(chunk.events);
             if !chunk.more {
                 return Ok(events);
@@ -95,7 +147,8 @@ impl<S: LogStore> Owner<S> {
 
     /// Moves the mark behind `id` and writes these rows.
     pub async fn settle_rows(&self, mark: EventId, rows: Vec<Row>) -> Result<Settled> {
-        self.settle(Settle { mark: Some(self.position().at(mark)), rows, ..Settle::default() }).await
+        let mark = Some(self.behind(mark).await?);
+        self.settle(Settle { mark, rows, ..Settle::default() }).await
     }
 
     /// Takes what is due and has yet to enter a parked lane into it, as the contract asks of an owner:

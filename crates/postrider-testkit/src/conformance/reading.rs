@@ -33,7 +33,7 @@ pub async fn reading_goes_on_where_it_ended<R: Rig>(rig: &R) -> Kept {
     let end = owner.fetch(owner.position(), AMPLE).await?.end;
     let nothing = owner.fetch(end, AMPLE).await?;
     assert!(nothing.events.is_empty() && !nothing.more && !nothing.paused);
-    assert_eq!(nothing.end, end);
+    assert_eq!(nothing.end.last_id, end.last_id);
     let later = rig.second().await.event_emit(vec![event_of("a")]).await?;
     assert_eq!(ids(&owner.fetch(nothing.end, AMPLE).await?.events), later);
     Ok(())
@@ -57,7 +57,7 @@ pub async fn reading_again_brings_the_same<R: Rig>(rig: &R) -> Kept {
     let again = owner.fetch(owner.position(), AMPLE).await?;
     assert_eq!(first.events.len(), 3);
     assert_eq!(first.events, again.events);
-    assert_eq!(first.end, again.end);
+    assert_eq!(first.end.last_id, again.end.last_id);
     Ok(())
 }
 
@@ -107,7 +107,7 @@ pub async fn a_wanted_event_is_found_behind_a_long_stretch_of_others<R: Rig>(rig
         rig.store().event_emit(vec![Event::new("order"); 1_000]).await?;
     }
     let given = rig.store().event_emit(vec![Event::new("invoice")]).await?;
-    let first = owner.fetch(owner.position(), AMPLE).await?;
+    let first = owner.fetch_once(owner.position(), AMPLE).await?;
     assert!(first.more && first.end > owner.position());
     assert!(!first.end.covers(given[0]), "one read looked at {} events", limits::CHUNK_SCAN_MAX + 1);
     assert_eq!(ids(&owner.read_all().await?), given);

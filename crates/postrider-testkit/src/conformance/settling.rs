@@ -208,7 +208,7 @@ pub async fn a_row_may_join_a_lane_as_it_is_freed<R: Rig>(rig: &R) -> Kept {
     let events = emit_of(rig, "a", 2).await?;
     parked(rig, &owner, &events[..1]).await?;
     let settle = Settle {
-        mark: Some(owner.position().at(events[1].id)),
+        mark: Some(owner.behind(events[1].id).await?),
         rows: vec![owner.row(&events[1]).waiting()],
         ..head_done(&events[0])
     };
@@ -298,7 +298,7 @@ pub async fn a_settle_may_be_repeated<R: Rig>(rig: &R) -> Kept {
     let owner = owner(rig).await?;
     let events = emit(rig, vec![event_of("a"), event_of("a"), event_of("b"), event_of("c")]).await?;
     let first = Settle {
-        mark: Some(owner.position().at(events[3].id)),
+        mark: Some(owner.behind(events[3].id).await?),
         rows: vec![
             owner.row(&events[0]).attempts(1).failed(SECOND),
             owner.row(&events[1]).waiting(),
@@ -389,7 +389,7 @@ pub async fn attempts_are_recorded<R: Rig>(rig: &R) -> Kept {
     for attempt in 1..=2 {
         rig.clock().advance(SECOND * 60);
         let settle = Settle {
-            mark: Some(owner.position().at(events[0].id)),
+            mark: Some(owner.behind(events[0].id).await?),
             rows: vec![owner.row(&events[0]).attempts(attempt).failed(SECOND)],
             attempts: vec![failed_attempt(events[0].id, attempt, &format!("no {attempt}: ü"))],
             ..Settle::default()
@@ -412,7 +412,7 @@ pub async fn the_record_of_attempts_is_bounded<R: Rig>(rig: &R) -> Kept {
     let most = limits::ATTEMPT_RECORDS_MAX;
     for attempt in 1..=most + 5 {
         let settle = Settle {
-            mark: Some(owner.position().at(events[0].id)),
+            mark: Some(owner.behind(events[0].id).await?),
             rows: vec![owner.row(&events[0]).attempts(attempt).failed(SECOND)],
             attempts: vec![failed_attempt(events[0].id, attempt, "no")],
             ..Settle::default()

@@ -22,7 +22,7 @@ async fn ack_with<R: Rig>(
     event: &Event,
     ending: Ending,
 ) -> Result<Result<Settled, Failure>> {
-    let settle = Settle { mark: Some(owner.position().at(event.id)), ..Settle::default() };
+    let settle = Settle { mark: Some(owner.behind(event.id).await?), ..Settle::default() };
     rig.store().settle_with(owner.hold(), Arc::new(settle), rig.work(event.id, "paid", ending)).await
 }
 
@@ -56,7 +56,7 @@ pub async fn failed_work_writes_nothing<R: Rig>(rig: &R) -> Kept {
 /// Work that panics leaves nothing either, and the store lives on.
 pub async fn panicking_work_writes_nothing<R: Rig>(rig: &R) -> Kept {
     let (owner, event) = one_event(rig).await?;
-    let settle = Arc::new(Settle { mark: Some(owner.position().at(event.id)), ..Settle::default() });
+    let settle = Arc::new(Settle { mark: Some(owner.behind(event.id).await?), ..Settle::default() });
     let (store, hold) = (rig.store().clone(), owner.hold().clone());
     let work = rig.work(event.id, "paid", Ending::Panic);
     // A store may pass the panic on to the task that called it, or report it in its own words.

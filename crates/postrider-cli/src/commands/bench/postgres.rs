@@ -1,0 +1,420 @@
+//! The figures on PostgreSQL, in a database of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use postrider_core::{Delivery, Error, ErrorKind, LogStore, NewSubscription, Result, Store};
+use postrider_postgres::bare::{self, Listener, Observer, Producer, Scratch};
+use postrider_postgres::{PostgresOptions, PostgresStore};
+use postrider_runtime::{Relay, Worker};
+
+use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_bytes};
+use super::{KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, event, panicked, start_relay};
+use crate::args::BenchArgs;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// Connections that emit at a time.
+const PRODUCERS: usize = 8;
+const ROUNDS: usize = 5;
+/// Events that one round of bulk emits writes.
+const BULK: usize = 100_000;
+/// Events a second when latency is measured, and producers that share them.
+const RATE: u64 = 1_000;
+const PACED: u64 = 4;
+
+/// Runs everything in a database that is gone afterwards.
+pub(super) async fn run(args: &BenchArgs, url: &str, output: &Output) -> Result<Vec<Measure>> {
+    let scratch = Scratch::create(url).await?;
+    let progress = Progress::new(output, Some(6));
+    let measured = measure(args, &scratch, &progress).await;
+    drop(progress);
+    scratch.remove().await?;
+    measured
+}
+
+async fn measure(args: &BenchArgs, scratch: &Scratch, progress: &Progress) -> Result<Vec<Measure>> {
+    let url = scratch.url();
+    let store = PostgresStore::open(PostgresOptions::from_url(url)?).await?;
+    let mut measures = emit_rates(scratch).await?;
+    progress.advance(1);
+    measures.push(bulk(url).await?);
+    progress.advance(1);
+    measures.extend(latencies(&store, url, args.seconds).await?);
+    progress.advance(1);
+    measures.extend(idle(&store, url, args.seconds).await?);
+    progress.advance(1);
+    measures.extend(held_snapshot(&store, url, args.seconds).await?);
+    progress.advance(1);
+    measures.extend(drains(url, args.events as usize).await?);
+    progress.advance(1);
+    Ok(measures)
+}
+
+/// Emit beside bare inserts, one a transaction on eight connections, in turns of a second; and what both write.
+async fn emit_rates(scratch: &Scratch) -> Result<Vec<Measure>> {
+    let mut rates = Rounds::default();
+    let mut wal = Rounds::default();
+    for round in 0..ROUNDS * 2 {
+        let mut turn = [0.0; 2];
+        let mut written = [0.0; 2];
+        // Whoever goes second finds the caches warm, so that they take turns in that too.
+        for ours in [round % 2 == 0, round % 2 == 1] {
+            let before = scratch.wal().await?;
+            let count = produce_for(scratch.url(), Duration::from_secs(1), ours).await?;
+            let after = scratch.wal().await?;
+            turn[usize::from(ours)] = 1.0 / count as f64;
+            written[usize::from(ours)] = (after - before) as f64 / count as f64;
+        }
+        rates.push_raw(turn[1], turn[0]);
+        wal.push_raw(written[1], written[0]);
+    }
+    let each = |seconds: f64| 1.0 / seconds;
+    Ok(vec![
+        Measure {
+            name: "emit, 1 a transaction, 8 connections",
+            value: each(rates.ours()),
+            unit: "events/s",
+            reference: each(rates.reference()),
+            ratio: rates.speed(),
+        },
+        Measure {
+            name: "write-ahead log of an event",
+            value: wal.ours(),
+            unit: "bytes",
+            reference: wal.reference(),
+            ratio: 1.0 / wal.speed(),
+        },
+    ])
+}
+
+async fn produce_for(url: &str, time: Duration, ours: bool) -> Result<u64> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for _ in 0..PRODUCERS {
+        let mut producer = Producer::connect(url).await?;
+        let stop = Arc::clone(&stop);
+        tasks.push(tokio::spawn(async move {
+            let mut count = 0;
+            while !stop.load(Ordering::Relaxed) {
+                if ours {
+                    producer.emit(event(count)).await?;
+                } else {
+                    producer.insert(count % KEYS, PAYLOAD).await?;
+                }
+                count += 1;
+            }
+            Ok::<_, Error>(count as u64)
+        }));
+    }
+    tokio::time::sleep(time).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut count = 0;
+    for task in tasks {
+        count += task.await.map_err(panicked)??;
+    }
+    Ok(count.max(1))
+}
+
+/// Bulk emit beside a bare COPY, in turns.
+async fn bulk(url: &str) -> Result<Measure> {
+    let mut producer = Producer::connect(url).await?;
+    let mut rounds = Rounds::default();
+    for round in 0..ROUNDS {
+        let (mut ours, mut bare) = (Duration::ZERO, Duration::ZERO);
+        for ours_next in [round % 2 == 0, round % 2 == 1] {
+            if ours_next {
+                ours = producer.copy((0..BULK).map(event)).await?;
+            } else {
+                bare = producer.copy_bare((0..BULK).map(|n| n % KEYS), PAYLOAD).await?;
+            }
+        }
+        rounds.push(ours, bare);
+    }
+    Ok(Measure {
+        name: "bulk emit by COPY",
+        value: BULK as f64 / rounds.ours(),
+        unit: "events/s",
+        reference: BULK as f64 / rounds.reference(),
+        ratio: rounds.speed(),
+    })
+}
+
+/// When each numbered event was committed, and when it arrived.
+struct Stamps {
+    began: Instant,
+    sent: Vec<AtomicU64>,
+    came: Vec<AtomicU64>,
+}
+
+impl Stamps {
+    fn new(events: u64) -> Arc<Self> {
+        let zeros = || (0..events).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Self { began: Instant::now(), sent: zeros(), came: zeros() })
+    }
+
+    fn note(&self, list: &[AtomicU64], number: u64) {
+        if let Some(slot) = list.get(number as usize) {
+            slot.store(self.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn latencies(&self) -> Samples {
+        let mut samples = Samples::default();
+        for (sent, came) in self.sent.iter().zip(&self.came) {
+            let (sent, came) = (sent.load(Ordering::Relaxed), came.load(Ordering::Relaxed));
+            if came > 0 {
+                samples.push(Duration::from_nanos(came.saturating_sub(sent)));
+            }
+        }
+        samples
+    }
+}
+
+/// From the call of COMMIT to the handler, beside a bare listener that is notified in the same transaction.
+async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
+    let mut bare = Samples::default();
+    let mut ours = [Samples::default(), Samples::default()];
+    let turns = seconds.div_ceil(2);
+    for turn in 0..turns {
+        bare.extend(listen_for(url, 2).await?);
+        for (open, samples) in ours.iter_mut().enumerate() {
+            let writer = Observer::connect(url).await?;
+            if open == 1 {
+                writer.hold_writer().await?;
+            }
+            samples.extend(deliver_for(store, url, turn * 2 + open as u64, 2).await?);
+        }
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let measure = |name, value: Duration, reference: Duration| Measure {
+        name,
+        value: ms(value),
+        unit: "ms",
+        reference: ms(reference),
+        ratio: ms(value) / ms(reference),
+    };
+    let [alone, beside] = &ours;
+    Ok(vec![
+        measure("COMMIT to handler, p50, 1000/s", alone.median(), bare.median()),
+        measure("COMMIT to handler, p99, 1000/s", alone.p99(), bare.p99()),
+        measure("the same beside an open writer, p50", beside.median(), bare.median()),
+        measure("the same beside an open writer, p99", beside.p99(), bare.p99()),
+    ])
+}
+
+async fn listen_for(url: &str, seconds: u64) -> Result<Samples> {
+    let events = RATE * seconds;
+    let stamps = Stamps::new(events);
+    let mut listener = Listener::connect(url).await?;
+    let heard = Arc::clone(&stamps);
+    let listening = tokio::spawn(async move {
+        for _ in 0..events {
+            let Some(number) = listener.next().await else { break };
+            heard.note(&heard.came, number);
+        }
+    });
+    paced(url, &stamps, None).await?;
+    listening.await.map_err(panicked)?;
+    Ok(stamps.latencies())
+}
+
+async fn deliver_for(store: &PostgresStore, url: &str, run: u64, seconds: u64) -> Result<Samples> {
+    let events = RATE * seconds;
+    let stamps = Stamps::new(events);
+    let (arrived, all) = tokio::sync::oneshot::channel::<()>();
+    let arrived = std::sync::Mutex::new(Some(arrived));
+    let (seen, left) = (Arc::clone(&stamps), AtomicU64::new(events));
+    let name = format!("latency-{run}");
+    let subscription = NewSubscription::new(&name).start(postrider_core::Start::Now);
+    store.subscription_create(subscription.clone()).await?;
+    let worker = Worker::new(subscription).each(move |delivery: Delivery| {
+        let number =
+            delivery.payload.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+        if let Some(number) = number {
+            seen.note(&seen.came, number);
+        }
+        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let sender = arrived.lock().ok().and_then(|mut sender| sender.take());
+            let _ = sender.map(|sender| sender.send(()));
+        }
+        std::future::ready(Ok::<(), Error>(()))
+    });
+    let relay = Relay::new(store.clone()).retention(None).worker(worker);
+    let running = tokio::spawn(relay.run(async {
+        // Ends when all have arrived, or when the channel's other end is gone.
+        let _ = all.await;
+    }));
+    paced(url, &stamps, Some(())).await?;
+    running.await.map_err(panicked)??;
+    store.subscription_delete(&name, "bench").await?;
+    Ok(stamps.latencies())
+}
+
+/// Sends numbered events on time, whatever the last one took.
+async fn paced(url: &str, stamps: &Arc<Stamps>, emit: Option<()>) -> Result<()> {
+    let mut tasks = Vec::new();
+    for lane in 0..PACED {
+        let mut producer = Producer::connect(url).await?;
+        let stamps = Arc::clone(stamps);
+        tasks.push(tokio::spawn(async move {
+            let began = tokio::time::Instant::now();
+            for number in (lane..stamps.sent.len() as u64).step_by(PACED as usize) {
+                tokio::time::sleep_until(began + Duration::from_micros(number * 1_000_000 / RATE)).await;
+                let mut payload = PAYLOAD.to_vec();
+                payload[..8].copy_from_slice(&number.to_le_bytes());
+                let stamp = || stamps.note(&stamps.sent, number);
+                match emit {
+                    Some(()) => producer.emit_stamped(event(number as usize).payload(payload), stamp).await?,
+                    None => producer.notify_stamped(number, &payload, stamp).await?,
+                }
+            }
+            Ok::<_, Error>(())
+        }));
+    }
+    for task in tasks {
+        task.await.map_err(panicked)??;
+    }
+    Ok(())
+}
+
+/// What a relay costs that has nothing to do, here and on the server if it is on this machine.
+async fn idle(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
+    let observer = Observer::connect(url).await?;
+    let (stop, running) = start_relay(store);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let backends = observer.backends().await?;
+    let server = || backends.iter().map(|pid| cpu_seconds_of(*pid)).sum::<f64>();
+    let (ours, theirs, began) = (cpu_seconds(), server(), Instant::now());
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let elapsed = began.elapsed().as_secs_f64();
+    let (ours, theirs) = ((cpu_seconds() - ours) / elapsed, (server() - theirs) / elapsed);
+    drop(stop);
+    running.await.map_err(panicked)??;
+    let measure = |name, share: f64| Measure {
+        name,
+        value: share * 100.0,
+        unit: "% of a core",
+        reference: 0.5,
+        ratio: share * 200.0,
+    };
+    Ok(vec![measure("idle relay, this process", ours), measure("idle relay, the server", theirs)])
+}
+
+/// Throughput at twice a thousand a second beside a snapshot that somebody holds all the while.
+async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
+    let observer = Observer::connect(url).await?;
+    let dead_before = Observer::connect(url).await?.dead_rows().await?;
+    let mut delivered = [0, 0];
+    for (held, delivered) in delivered.iter_mut().enumerate() {
+        if held == 1 {
+            observer.hold_snapshot().await?;
+        }
+        let name = format!("held-{held}");
+        let subscription = NewSubscription::new(&name).start(postrider_core::Start::Now);
+        store.subscription_create(subscription.clone()).await?;
+        let count = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&count);
+        let worker = Worker::new(subscription).each(move |_: Delivery| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Ok::<(), Error>(()))
+        });
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let relay = Relay::new(store.clone()).retention(None).worker(worker);
+        let running = tokio::spawn(relay.run(async { stopped.await.unwrap_or_default() }));
+        for _ in 0..2 {
+            let stamps = Stamps::new(RATE * seconds.div_ceil(2));
+            tokio::try_join!(paced(url, &stamps, Some(())), paced(url, &stamps, Some(())))?;
+        }
+        *delivered = count.load(Ordering::Relaxed);
+        drop(stop);
+        running.await.map_err(panicked)??;
+        store.subscription_delete(&name, "bench").await?;
+    }
+    let dead = Observer::connect(url).await?.dead_rows().await?;
+    let dead = (dead.0 - dead_before.0, dead.1 - dead_before.1);
+    if dead.0 > 0 {
+        return Err(Error::new(ErrorKind::Internal, format!("{} dead rows in the log", dead.0)));
+    }
+    Ok(vec![Measure {
+        name: "delivered beside a held snapshot, 2000/s",
+        value: delivered[1] as f64,
+        unit: "events",
+        reference: delivered[0] as f64,
+        ratio: delivered[1] as f64 / delivered[0] as f64,
+    }])
+}
+
+/// Draining a large and a small backlog with a handler that does nothing, each in a schema that holds nothing else.
+async fn drains(url: &str, events: usize) -> Result<Vec<Measure>> {
+    let (mut against_bare, mut against_small) = (Rounds::default(), Rounds::default());
+    let mut runs = 0..;
+    let small = backlog(url, "small", SMALL).await?;
+    let large = backlog(url, "large", events).await?;
+    bare::truncate(url).await?;
+    let mut producer = Producer::connect(url).await?;
+    for begin in (0..events).step_by(BULK) {
+        producer.copy_bare((begin..events.min(begin + BULK)).map(|n| n % KEYS), PAYLOAD).await?;
+    }
+    let mut memory = 0;
+    for _ in 0..ROUNDS_OF_DRAINS {
+        let mut little = Samples::default();
+        let mut start = Samples::default();
+        for _ in 0..ROUNDS_OF_DRAINS * 2 {
+            start.push(settled(&small, 0, runs.next()).await?);
+            little.push(settled(&small, SMALL, runs.next()).await?);
+        }
+        let (count, bare) = bare::select(url).await?;
+        let drained = drain(&large, events, runs.next()).await?;
+        memory = memory.max(drained.memory).max(resident_bytes());
+        let per_event = |took: Duration, count: usize| took.div_f64(count as f64);
+        against_bare.push(per_event(drained.whole, events), per_event(bare, count));
+        let little = little.median().saturating_sub(start.median());
+        let much = drained.whole.saturating_sub(start.median());
+        against_small.push(per_event(much, events), per_event(little, SMALL));
+    }
+    Ok(vec![
+        Measure {
+            name: "drain, no-op handler, settled",
+            value: 1.0 / against_bare.ours(),
+            unit: "events/s",
+            reference: 1.0 / against_bare.reference(),
+            ratio: against_bare.speed(),
+        },
+        Measure {
+            name: "cost of an event, large backlog against 10k",
+            value: against_small.ours() * 1e9,
+            unit: "ns",
+            reference: against_small.reference() * 1e9,
+            ratio: 1.0 / against_small.speed(),
+        },
+        Measure {
+            name: "resident memory, against 64 MiB",
+            value: memory as f64 / MIB,
+            unit: "MiB",
+            reference: 64.0,
+            ratio: memory as f64 / MIB / 64.0,
+        },
+    ])
+}
+
+/// How long it takes to drain a store from its oldest event on, or from now on if there is to be none.
+async fn settled(store: &PostgresStore, events: usize, run: Option<u32>) -> Result<Duration> {
+    if events > 0 {
+        return Ok(drain(store, events, run).await?.whole);
+    }
+    let name = format!("bench-{}", run.unwrap_or_default());
+    store.subscription_create(NewSubscription::new(&name).start(postrider_core::Start::Now)).await?;
+    Ok(drain(store, 0, run).await?.whole)
+}
+
+async fn backlog(url: &str, schema: &str, events: usize) -> Result<PostgresStore> {
+    let options = PostgresOptions::from_url(url)?.schema(schema)?;
+    let store = PostgresStore::open(options).await?;
+    for begin in (0..events).step_by(10_000) {
+        store.event_emit((begin..events.min(begin + 10_000)).map(event).collect()).await?;
+    }
+    let _ = store.pace();
+    Ok(store)
+}

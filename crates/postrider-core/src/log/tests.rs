@@ -1,0 +1,239 @@
+//! The protocol against random histories of a server: every row in exactly one window, and where its tick
+//! said that it would be.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::EventId;
+
+/// What a server's history consists of.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// A transaction takes its xid.
+    Begin,
+    /// A running one writes a row.
+    Insert(usize),
+    /// A running one uses xids for inner transactions.
+    Nest(usize, u64),
+    /// A running one ends.
+    End(usize, bool),
+    /// A reader takes its snapshot; what it reads besides comes with the next step but one.
+    Look,
+    /// Ids are skipped, as on going on to the next leaf.
+    Skip(i64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => Just(Step::Begin),
+        6 => any::<usize>().prop_map(Step::Insert),
+        1 => (any::<usize>(), 1u64..9).prop_map(|(which, xids)| Step::Nest(which, xids)),
+        3 => (any::<usize>(), any::<bool>()).prop_map(|(which, commits)| Step::End(which, commits)),
+        4 => Just(Step::Look),
+        1 => (1i64..99).prop_map(Step::Skip),
+    ]
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    xid: Xid,
+    id: i64,
+}
+
+#[derive(Debug)]
+struct Running {
+    xid: Xid,
+    highest: Xid,
+    rows: Vec<Row>,
+}
+
+/// A server, and the chain of ticks that a reader makes of it.
+#[derive(Debug)]
+struct Server {
+    next_xid: Xid,
+    latest_completed: Xid,
+    seq: i64,
+    running: Vec<Running>,
+    committed: Vec<Row>,
+    /// A snapshot that was taken, with the steps left until the rest is read.
+    looking: Option<(Snapshot, usize)>,
+    ticks: Vec<Arc<Tick>>,
+    probes: Vec<Probe>,
+}
+
+impl Server {
+    fn run(first_xid: u64, steps: &[Step]) -> Self {
+        let mut server = Self {
+            next_xid: Xid(first_xid),
+            latest_completed: Xid(first_xid - 1),
+            seq: 0,
+            running: Vec::new(),
+            committed: Vec::new(),
+            looking: None,
+            ticks: vec![Arc::new(Tick::start())],
+            probes: Vec::new(),
+        };
+        for step in steps {
+            server.take(*step);
+            server.look_on();
+        }
+        while let Some(last) = server.running.pop() {
+            server.end(last, true);
+        }
+        (0..3).for_each(|_| server.look_on());
+        server.take(Step::Look);
+        (0..3).for_each(|_| server.look_on());
+        server
+    }
+
+    fn issue_xid(&mut self) -> Xid {
+        let xid = self.next_xid;
+        self.next_xid = Xid(xid.0 + 1);
+        xid
+    }
+
+    fn take(&mut self, step: Step) {
+        let count = self.running.len();
+        match step {
+            Step::Begin => {
+                let xid = self.issue_xid();
+                self.running.push(Running { xid, highest: xid, rows: Vec::new() });
+            }
+            Step::Insert(which) if count > 0 => {
+                self.seq += 1;
+                let id = self.seq;
+                let running = &mut self.running[which % count];
+                running.rows.push(Row { xid: running.xid, id });
+            }
+            Step::Nest(which, xids) if count > 0 => {
+                for _ in 0..xids {
+                    self.running[which % count].highest = self.issue_xid();
+                }
+            }
+            Step::End(which, commits) if count > 0 => {
+                let running = self.running.swap_remove(which % count);
+                self.end(running, commits);
+            }
+            Step::Look if self.looking.is_none() => self.looking = Some((self.snapshot(), 2)),
+            Step::Skip(ids) => self.seq += ids,
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, running: Running, commits: bool) {
+        self.latest_completed = self.latest_completed.max(running.highest);
+        if commits {
+            self.committed.extend(running.rows);
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let xmax = Xid(self.latest_completed.0 + 1);
+        let running: Vec<Xid> = self.running.iter().map(|one| one.xid).filter(|xid| *xid < xmax).collect();
+        let xmin = running.iter().copied().min().unwrap_or(xmax);
+        Snapshot::new(xmin, xmax, running).unwrap()
+    }
+
+    fn look_on(&mut self) {
+        let Some((snapshot, left)) = self.looking.take() else { return };
+        if left > 0 {
+            self.looking = Some((snapshot, left - 1));
+            return;
+        }
+        let next_xid = Xid::widen(self.next_xid.0 as u32, snapshot.xmax());
+        let (inserted, flushed) = (Lsn(0), Lsn(0));
+        let probe = Probe { snapshot, seq: self.seq, next_xid, inserted, flushed };
+        let before = self.ticks.last().unwrap();
+        self.ticks.push(Arc::new(before.next(&probe)));
+        self.probes.push(probe);
+    }
+}
+
+fn history() -> impl Strategy<Value = Server> {
+    let first = prop_oneof![Just(3u64), Just((1 << 32) - 30)];
+    (first, prop::collection::vec(step(), 0..400)).prop_map(|(first, steps)| Server::run(first, &steps))
+}
+
+proptest! {
+    #[test]
+    fn each_row_is_in_exactly_one_window_and_above_its_lowest(server in history()) {
+        for row in &server.committed {
+            let windows = server.ticks.windows(2).map(|pair| Window {
+                from: Arc::clone(&pair[0]),
+                to: Arc::clone(&pair[1]),
+            });
+            let holding: Vec<Window> = windows.filter(|window| window.holds(row.xid)).collect();
+            prop_assert_eq!(holding.len(), 1, "{:?}", row);
+            prop_assert!(row.id > holding[0].lowest(), "{:?}", row);
+            prop_assert!(row.id <= holding[0].to.seq(), "{:?}", row);
+        }
+    }
+
+    #[test]
+    fn whoever_skips_windows_finds_the_same_rows(server in history(), from: usize, to: usize) {
+        let count = server.ticks.len();
+        let (from, to) = (from % count, to % count);
+        let window = Window {
+            from: Arc::clone(&server.ticks[from.min(to)]),
+            to: Arc::clone(&server.ticks[from.max(to)]),
+        };
+        for row in server.committed.iter().filter(|row| window.holds(row.xid)) {
+            prop_assert!(row.id > window.lowest() && row.id <= window.to.seq(), "{:?}", row);
+        }
+    }
+
+    #[test]
+    fn a_tick_is_outdated_by_whatever_became_visible(server in history()) {
+        for (tick, probe) in server.ticks.iter().zip(&server.probes) {
+            let new = |row: &&Row| probe.snapshot.sees(row.xid) && !tick.snapshot.sees(row.xid);
+            if let Some(row) = server.committed.iter().find(new) {
+                prop_assert!(tick.is_outdated_by(probe), "{:?} {:?}", row, tick);
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_eager_read_misses_is_told_by_the_lowest(server in history(), reach in 0i64..60) {
+        for pair in server.ticks.windows(2) {
+            let window = Window { from: Arc::clone(&pair[0]), to: Arc::clone(&pair[1]) };
+            let eager = window.from.eager_lowest(reach);
+            prop_assert!(eager <= window.from.seq());
+            let missed = server.committed.iter().any(|row| window.holds(row.xid) && row.id <= eager);
+            prop_assert!(!missed || window.lowest() < eager);
+        }
+    }
+
+    #[test]
+    fn a_position_covers_more_and_more_and_at_last_everything(server in history(), cut in 0i64..200) {
+        let mut covered: BTreeSet<i64> = BTreeSet::new();
+        for pair in server.ticks.windows(2) {
+            let window = Window { from: Arc::clone(&pair[0]), to: Arc::clone(&pair[1]) };
+            for last in [cut.min(window.to.seq()), window.to.seq()].map(EventId) {
+                let behind = |row: &&Row| window.covers(row.xid, EventId(row.id), last);
+                let now: BTreeSet<i64> = server.committed.iter().filter(behind).map(|row| row.id).collect();
+                prop_assert!(now.is_superset(&covered));
+                covered = now;
+            }
+            prop_assert!(window.ends_at(EventId(window.to.seq())));
+        }
+        prop_assert_eq!(covered.len(), server.committed.len());
+    }
+
+    #[test]
+    fn a_thinned_ladder_is_true_and_keeps_the_newest(rungs in prop::collection::vec((1u64..50, 1i64..50), 1..600)) {
+        let (mut ladder, mut all, mut xid, mut seq) = (Ladder::default(), Vec::new(), 3, 0);
+        for (xids, ids) in rungs {
+            (xid, seq) = (xid + xids, seq + ids);
+            let rung = Rung { next_xid: Xid(xid), seq };
+            all.push(rung);
+            ladder = ladder.climb(rung, &Snapshot::empty());
+            prop_assert!(ladder.rungs().len() <= RUNGS_MAX);
+            prop_assert_eq!(ladder.floor(Xid(xid)), seq);
+        }
+        prop_assert!(ladder.rungs().iter().all(|rung| all.contains(rung)));
+        prop_assert_eq!(ladder.rungs()[0], all[0], "the lowest stays, for the oldest straggler");
+    }
+}

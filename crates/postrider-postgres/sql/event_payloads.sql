@@ -1,0 +1,5 @@
+-- The payloads of some events.
+-- Index: the leaf's primary key. Locks: none.
+select id, payload
+from postrider.event_leaf
+where id = any($1)

@@ -1,0 +1,3 @@
+-- Whether a member is known.
+-- Index: primary key. Locks: none.
+select exists (select from postrider.member where id = $1)

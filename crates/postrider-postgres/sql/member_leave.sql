@@ -1,0 +1,4 @@
+-- Forgets a member.
+-- Index: primary key. Locks: the row.
+delete from postrider.member
+where id = $1

@@ -1,0 +1,31 @@
+-- What the newest positions say about where the rows of late transactions lie.
+-- Index: the primary keys of both tables, backwards, once for each subscription. Locks: none.
+select newest.rung_xids, newest.rung_seqs
+from (
+    select id
+    from postrider.subscription
+    order by id desc
+    limit $1
+) as subscription
+cross join lateral (
+    select rung_xids, rung_seqs
+    from (
+        (
+            select n, rung_xids, rung_seqs
+            from postrider.position_a
+            where subscription_id = subscription.id
+            order by n desc
+            limit 1
+        )
+        union all
+        (
+            select n, rung_xids, rung_seqs
+            from postrider.position_b
+            where subscription_id = subscription.id
+            order by n desc
+            limit 1
+        )
+    ) as both_tables
+    order by n desc
+    limit 1
+) as newest

@@ -1,0 +1,5 @@
+-- One subscription by name.
+-- Index: subscription_names_are_unique. Locks: none.
+select id, name, filter, mode, order_rule, on_dead, tuning, created_at, paused_at
+from postrider.subscription
+where name = $1

@@ -1,0 +1,306 @@
+//! Reading on in the log: by the windows that all subscriptions of the process share, or by one of one's own.
+//!
+//! ```text
+//!   position inside a window ───────────────► read on in it
+//!   position at a window's end
+//!     └ where the tail remembers what follows ► that window, from memory
+//!     └ at the tail's end ────────────────────► probe, open the next window, wait for the disk, remember it
+//!     └ further behind ───────────────────────► probe, open a window of one's own up to the tail's end
+//! ```
+//!
+//! A window's rows are found by the snapshot before it, in SQL, and by the one at its end, here: rows that became
+//! visible while they were being read belong to a later window and are left out.
+//!
+//! Cancel safe: what is dropped here was not handed out, and is read again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postrider_core::log::{LogRow, Lsn, Pending, Served, Tail, Tick, Window};
+use postrider_core::settle::{Chunk, Hold, Room};
+use postrider_core::{EventId, Position, Result, Shard};
+use tokio::sync::MutexGuard;
+
+use crate::fence::{Standing, look_again, lost, standing};
+use crate::holding::Start;
+use crate::log_rows::{rows_prepare, rows_read};
+use crate::options::Durability;
+use crate::position::SHARDS;
+use crate::probe::{probe_for, probe_prepare};
+use crate::session::Session;
+use crate::store::Inner;
+use crate::turn::Stretch;
+
+/// How far below the last id a read begins in the hope to meet transactions that were late. Those that were
+/// later still are looked for once they are known to have committed.
+const REACH: i64 = 2_000;
+
+/// How long a window waits for the server's own flushes before one is asked for.
+const FLUSH_AFTER: Duration = Duration::from_millis(20);
+
+/// How long an owner that is served from memory may go without asking whether it still is one.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The memory that all subscriptions share, and the connection that it belongs to.
+#[derive(Default)]
+pub(crate) struct SharedTail {
+    tail: Tail,
+    session: u64,
+    /// When the probe began that found the newest tick; none if it was not found by one.
+    newest_at: Option<Instant>,
+    /// When the probe began that opened the window which waits for the disk.
+    pending_at: Option<Instant>,
+}
+
+/// One fetch under way.
+struct Fetch<'a> {
+    store: &'a Inner,
+    session: Arc<Session>,
+    hold: &'a Hold,
+    after: Position,
+    room: Room,
+    starts: Option<Arc<[Start]>>,
+}
+
+/// Reads the wanted events behind `after`; what it returns is durable.
+pub(crate) async fn fetch(store: &Inner, hold: &Hold, after: Position, room: Room) -> Result<Chunk> {
+    let session = store.reader.session().await?;
+    let (window, starts) = store.holdings.with(hold, |holding| {
+        let window = holding.is_of_reader(session.id()).then(|| holding.window(after.window)).flatten();
+        (window, holding.starts())
+    })?;
+    let window = window.ok_or_else(|| lost(hold))?;
+    let fetch = Fetch { store, session, hold, after, room, starts };
+    if window.ends_at(after.last_id) {
+        fetch.next_window(&window.to).await
+    } else {
+        fetch.read_on(&window).await
+    }
+}
+
+impl Fetch<'_> {
+    /// Goes on within a window that was opened before.
+    async fn read_on(&self, window: &Window) -> Result<Chunk> {
+        let above = self.after.last_id.0.max(window.lowest());
+        let stretch = Stretch::behind(above, window.to.seq());
+        let (standing, read) = tokio::join!(
+            standing(&self.session, self.hold),
+            rows_read(&self.session, stretch, &window.from.snapshot, &self.store.appetite),
+        );
+        if self.is_paused(standing?).await? {
+            return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
+        }
+        let read = read?;
+        let end = read.cut_at.unwrap_or(EventId(stretch.up_to));
+        // At its end nobody knows yet whether there is more: the next read looks behind it.
+        Ok(Chunk { more: true, ..self.chunk(window, self.after.window, &read.rows, end) })
+    }
+
+    /// Finds the window that begins where this subscription stands.
+    async fn next_window(&self, tick: &Arc<Tick>) -> Result<Chunk> {
+        let mut shared = self.store.tail.lock().await;
+        if shared.session != self.session.id() {
+            // What was remembered under another connection may be from before a crash of the server.
+            *shared = SharedTail { session: self.session.id(), ..SharedTail::default() };
+        }
+        if shared.tail.newest().is_none() {
+            shared.tail.begin(tick);
+        }
+        match shared.tail.serve(tick) {
+            Served::Window(next) => {
+                let newest = shared.tail.newest().is_some_and(|newest| Arc::ptr_eq(newest, &next.window.to));
+                drop(shared);
+                if self.is_paused_lately().await? {
+                    return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
+                }
+                let chunk = self.chunk_of(&next.window, &next.rows, false)?;
+                Ok(Chunk { more: chunk.more || !newest, ..chunk })
+            }
+            Served::AtEnd => self.open(shared, tick, false).await,
+            Served::Behind => self.open(shared, tick, true).await,
+        }
+    }
+
+    /// Opens the window behind the tail's end, for all. `behind` says that this subscription does not stand there:
+    /// then a window of its own leads up to the tail's end. That must be a later moment than the one it stands at, or
+    /// it would go back in the log; so it has to have been found after the position was loaded, by a probe that is made
+    /// even if nothing is new.
+    async fn open(
+        &self,
+        mut shared: MutexGuard<'_, SharedTail>,
+        tick: &Arc<Tick>,
+        behind: bool,
+    ) -> Result<Chunk> {
+        let taken_at = self.store.holdings.with(self.hold, |holding| holding.taken_at)?;
+        let is_later = |at: Option<Instant>| at.is_some_and(|at| at > taken_at);
+        if behind && is_later(shared.newest_at) {
+            let newest = shared.tail.newest().cloned().ok_or_else(|| lost(self.hold))?;
+            return self.own_window(tick, newest);
+        }
+        if shared.tail.pending.is_none() && !self.look(&mut shared, behind).await? {
+            return Ok(Chunk { paused: self.known()?.paused, ..Chunk::empty(self.after) });
+        }
+        if !self.is_on_disk(&mut shared).await? {
+            return Ok(Chunk { soon: true, ..Chunk::empty(self.after) });
+        }
+        let Some(Pending { window, rows, cut, .. }) = shared.tail.pending.take() else {
+            return Ok(Chunk::empty(self.after));
+        };
+        let keep = !cut && self.store.holdings.count() > 1;
+        shared.tail.push(&window, &rows, keep);
+        shared.newest_at = shared.pending_at.take();
+        if Arc::ptr_eq(&window.from, tick) {
+            drop(shared);
+            self.chunk_of(&window, &rows, cut)
+        } else if is_later(shared.newest_at) {
+            self.own_window(tick, window.to)
+        } else {
+            Ok(Chunk { soon: true, ..Chunk::empty(self.after) })
+        }
+    }
+
+    /// Enters a window of this subscription's own.
+    fn own_window(&self, from: &Arc<Tick>, to: Arc<Tick>) -> Result<Chunk> {
+        let own = Window { from: Arc::clone(from), to };
+        let start = Position { window: self.number(&own)?, last_id: EventId(own.lowest()) };
+        Ok(Chunk { more: true, ..Chunk::empty(start) })
+    }
+
+    /// Probes, and reads what lies behind the tail's end while at it. Whether there is a window to hand out.
+    async fn look(&self, shared: &mut SharedTail, forced: bool) -> Result<bool> {
+        let Some(from) = shared.tail.newest().cloned() else { return Ok(false) };
+        let began = Instant::now();
+        let above = from.eager_lowest(REACH);
+        let stretch = Stretch::behind(above, i64::MAX);
+        // The server must take the probe's snapshot before that of the read: what commits between the two would belong
+        // to the window and not have been read. So neither may be held up by preparing it while the other goes out.
+        probe_prepare(&self.session).await?;
+        rows_prepare(&self.session, &stretch).await?;
+        let (probed, read) = tokio::join!(
+            biased;
+            probe_for(&self.session, self.hold.subscription.id),
+            rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite),
+        );
+        let ((probe, standing), mut read) = (probed?, read?);
+        if self.is_paused(standing).await? || !(forced || from.is_outdated_by(&probe)) {
+            return Ok(false);
+        }
+        let window = Window { to: Arc::new(from.next(&probe)), from };
+        let mut stretch = Stretch::behind(above, window.to.seq());
+        let lowest = window.lowest();
+        if lowest < above {
+            // A transaction from long ago has committed: its rows lie below.
+            stretch = Stretch::behind(lowest, window.to.seq());
+            read = rows_read(&self.session, stretch, &window.from.snapshot, &self.store.appetite).await?;
+        }
+        let rows: Arc<[LogRow]> =
+            read.rows.into_iter().filter(|row| window.to.snapshot.sees(row.xid)).collect();
+        let cut = read.cut_at.is_some() || stretch.up_to < window.to.seq();
+        shared.pending_at = Some(began);
+        let inserted = if probe.is_flushed() { Lsn::default() } else { probe.inserted };
+        shared.tail.pending = Some(Pending { window, rows, cut, inserted });
+        Ok(true)
+    }
+
+    /// Whether the window that waits may be handed out.
+    async fn is_on_disk(&self, shared: &mut SharedTail) -> Result<bool> {
+        let Some(pending) = &shared.tail.pending else { return Ok(false) };
+        let trusted = self.store.options.durability == Durability::Trust;
+        if trusted || pending.inserted == Lsn::default() {
+            return Ok(true);
+        }
+        let inserted = pending.inserted;
+        let (probe, standing) = probe_for(&self.session, self.hold.subscription.id).await?;
+        self.is_paused(standing).await?;
+        if probe.flushed >= inserted {
+            return Ok(true);
+        }
+        if shared.pending_at.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
+            self.store.flush().await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The first chunk of a window that this subscription now enters.
+    fn chunk_of(&self, window: &Window, rows: &[LogRow], cut: bool) -> Result<Chunk> {
+        let number = self.number(window)?;
+        let end = match rows.last().filter(|_| cut) {
+            Some(last) => last.event.id,
+            // Nothing in its first stretch, which began at the lower of two places: it may go on in the next leaf.
+            None if cut => {
+                let above = window.from.eager_lowest(REACH).min(window.lowest());
+                EventId(Stretch::behind(above, window.to.seq()).up_to)
+            }
+            None => EventId(window.to.seq()),
+        };
+        Ok(self.chunk(window, number, rows, end))
+    }
+
+    /// What is wanted of some rows that end at `end`, as far as there is room.
+    fn chunk(&self, window: &Window, number: u64, rows: &[LogRow], end: EventId) -> Chunk {
+        let filter = &self.hold.subscription.filter;
+        let mut chunk = Chunk::empty(Position { window: number, last_id: end });
+        chunk.events.reserve(rows.len());
+        let mut bytes = 0;
+        let mut last = None;
+        for row in rows {
+            if !window.to.snapshot.sees(row.xid) {
+                continue;
+            }
+            if let Some(last) =
+                last.filter(|_| chunk.events.len() >= self.room.events || bytes >= self.room.bytes)
+            {
+                chunk.end.last_id = last;
+                break;
+            }
+            last = Some(row.event.id);
+            if filter.matches(row.event.topic.as_str(), row.event.kind.as_str()) && self.is_ours(row) {
+                bytes += row.event.bytes();
+                chunk.events.push(Arc::clone(&row.event));
+            }
+        }
+        chunk.more = !window.ends_at(chunk.end.last_id);
+        chunk
+    }
+
+    /// Whether a row is of a shard that is held and has not come past it.
+    fn is_ours(&self, row: &LogRow) -> bool {
+        let Some(starts) = &self.starts else { return true };
+        let shard = Shard::of(row.event.key.as_ref(), row.event.id, SHARDS);
+        starts
+            .iter()
+            .find(|start| start.shards.contains(shard))
+            .is_some_and(|start| !start.at.covers(row.xid, row.event.id))
+    }
+
+    fn number(&self, window: &Window) -> Result<u64> {
+        self.store.holdings.with(self.hold, |holding| holding.open(window.clone()))
+    }
+
+    fn known(&self) -> Result<Standing> {
+        self.store.holdings.with(self.hold, |holding| holding.standing)
+    }
+
+    /// Takes in how the subscription stands; fenced if it is ours no more.
+    async fn is_paused(&self, found: Option<Standing>) -> Result<bool> {
+        let found = found.ok_or_else(|| lost(self.hold))?;
+        let known = self.known()?;
+        let found =
+            if known.fence == found.fence { found } else { look_again(&self.session, self.hold).await? };
+        self.store.holdings.with(self.hold, |holding| {
+            holding.standing = found;
+            holding.looked_at = Instant::now();
+        })?;
+        Ok(found.paused)
+    }
+
+    /// The same for one who has not asked the server, if it is time to.
+    async fn is_paused_lately(&self) -> Result<bool> {
+        let looked_at = self.store.holdings.with(self.hold, |holding| holding.looked_at)?;
+        if looked_at.elapsed() < LOOK_EVERY {
+            return Ok(self.known()?.paused);
+        }
+        self.is_paused(standing(&self.session, self.hold).await?).await
+    }
+}

@@ -1,0 +1,135 @@
+//! How much of the log lies ahead of a position.
+//!
+//! ```text
+//!   ids    lowest ─────────── floor ────────────────────── end of the log
+//!            late transactions  │  everything, or what the window has left
+//! ```
+//!
+//! Above the floor (the last id of the position's moment, or the last that was read of its window) next to all events
+//! are ahead. Below it only those of transactions that were late; the ladder says how far down they can lie. The
+//! events are counted one by one as far as that is cheap, which is where an idle subscription or one that keeps up
+//! ends; beyond that, their ids are subtracted, turn by turn, since ids jump where the ring turns.
+
+use postrider_core::{EventId, Result, Timestamp};
+use tokio_postgres::Row;
+
+use crate::error::Doing;
+use crate::event::{LogEnd, event_newest, event_oldest};
+use crate::position::StoredPosition;
+use crate::session::Tx;
+use crate::turn::{Stretch, stretches};
+use crate::values::{At, SnapshotValue};
+
+/// Events that are looked at one by one.
+pub(crate) const COUNT_MAX: i64 = 100_000;
+
+/// What lies ahead of a position.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    pub(crate) events: u64,
+    /// When the oldest of them was emitted.
+    pub(crate) oldest_at: Option<Timestamp>,
+}
+
+/// The position that covers the least. Positions of one subscription lie close together, so that it does not matter
+/// much that late transactions make two of them cover what the other does not.
+pub(crate) fn least_advanced<'a>(
+    positions: impl IntoIterator<Item = &'a StoredPosition>,
+) -> Option<&'a StoredPosition> {
+    positions.into_iter().min_by_key(|position| {
+        let to = &position.window.to;
+        (floor(position), to.rung.next_xid, to.snapshot.xmin())
+    })
+}
+
+/// Counts what `position` does not cover, with ids below `before`.
+pub(crate) async fn events_ahead(
+    tx: &Tx<'_>,
+    position: &StoredPosition,
+    end: &LogEnd,
+    before: EventId,
+) -> Result<Ahead> {
+    let floor = floor(position);
+    let lowest = floor.min(position.window.to.lowest(&end.snapshot));
+    let up_to = before.0.saturating_sub(1);
+    let mut ahead = Ahead::default();
+    let mut left = COUNT_MAX;
+    let mut cut_at = None;
+    for stretch in stretches(lowest, up_to, end.issued) {
+        let looked = look(tx, position, stretch, left).await?;
+        ahead.add(looked.events, looked.oldest_at);
+        left -= looked.count;
+        if left <= 0 {
+            cut_at = looked.reached;
+            break;
+        }
+    }
+    if let Some(cut_at) = cut_at {
+        for stretch in stretches(cut_at.max(floor), up_to, end.issued) {
+            estimate(tx, stretch, &mut ahead).await?;
+        }
+    }
+    Ok(ahead)
+}
+
+/// Above this next to all events are ahead.
+fn floor(position: &StoredPosition) -> i64 {
+    if is_within_window(position) { position.last_id.0 } else { position.window.to.seq() }
+}
+
+fn is_within_window(position: &StoredPosition) -> bool {
+    !position.window.ends_at(position.last_id)
+}
+
+impl Ahead {
+    fn add(&mut self, events: u64, oldest_at: Option<Timestamp>) {
+        self.events = self.events.saturating_add(events);
+        self.oldest_at = self.oldest_at.into_iter().chain(oldest_at).min();
+    }
+}
+
+/// What was seen of a stretch.
+struct Looked {
+    count: i64,
+    reached: Option<i64>,
+    events: u64,
+    oldest_at: Option<Timestamp>,
+}
+
+async fn look(tx: &Tx<'_>, position: &StoredPosition, stretch: Stretch, most: i64) -> Result<Looked> {
+    let what = "count events";
+    let window = &position.window;
+    let from = is_within_window(position).then(|| SnapshotValue(window.from.snapshot.clone()));
+    let row = tx
+        .query_one(
+            sql!("event_uncovered").on_leaf(stretch.turn.leaf()),
+            &[
+                &stretch.above,
+                &stretch.up_to,
+                &most,
+                &SnapshotValue(window.to.snapshot.clone()),
+                &from,
+                &position.last_id.0,
+            ],
+            what,
+        )
+        .await?;
+    looked_read(&row).doing(what)
+}
+
+fn looked_read(row: &Row) -> Result<Looked, tokio_postgres::Error> {
+    Ok(Looked {
+        count: row.try_get(0)?,
+        reached: row.try_get(1)?,
+        events: row.try_get::<_, i64>(2)? as u64,
+        oldest_at: row.try_get::<_, Option<At>>(3)?.map(|at| at.0),
+    })
+}
+
+/// Takes all ids of a stretch for events, from its first to its last.
+async fn estimate(tx: &Tx<'_>, stretch: Stretch, ahead: &mut Ahead) -> Result<()> {
+    let Some((newest, _)) = event_newest(tx, stretch).await? else { return Ok(()) };
+    let Some((oldest, oldest_at)) = event_oldest(tx, stretch).await? else { return Ok(()) };
+    ahead.add((newest.0 - oldest.0 + 1) as u64, Some(oldest_at));
+    Ok(())
+}

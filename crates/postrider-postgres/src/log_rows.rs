@@ -1,0 +1,158 @@
+//! Rows of the log, as many as fit.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use postrider_core::log::{LogRow, Snapshot};
+use postrider_core::{Error, ErrorKind, EventId, Result, limits};
+use tokio_postgres::Row;
+
+use crate::error::Doing;
+use crate::event_row::event_read;
+use crate::session::Session;
+use crate::turn::Stretch;
+use crate::values::{SnapshotValue, XidValue};
+
+const WHAT: &str = "read the log";
+
+/// Fewest rows that one read asks for.
+const ROWS_MIN: usize = 64;
+
+/// How large events were of late, so that a read asks for about as many as fit.
+pub(crate) struct Appetite {
+    bytes: AtomicUsize,
+}
+
+impl Default for Appetite {
+    fn default() -> Self {
+        Self { bytes: AtomicUsize::new(1024) }
+    }
+}
+
+impl Appetite {
+    /// How many rows to ask for.
+    fn rows(&self) -> usize {
+        let each = self.bytes.load(Ordering::Relaxed).max(1);
+        (limits::CHUNK_BYTES_MAX / each).clamp(ROWS_MIN, limits::CHUNK_EVENTS_MAX)
+    }
+
+    fn learn(&self, rows: usize, bytes: usize) {
+        if let Some(each) = bytes.checked_div(rows) {
+            self.bytes.store(each, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What was read.
+pub(crate) struct RowsRead {
+    pub(crate) rows: Vec<LogRow>,
+    /// Up to which id everything was read; none if it was the whole stretch.
+    pub(crate) cut_at: Option<EventId>,
+}
+
+/// Reads what lies in the stretch and `from` did not see, in the order of ids, until the rows or their bytes are
+/// enough for one chunk.
+///
+/// A stretch that turns out large is given up in the middle: rows that are under way are thrown away by the
+/// connection, so that memory is bounded by the chunk whatever lies in the log.
+pub(crate) async fn rows_read(
+    session: &Session,
+    stretch: Stretch,
+    from: &Snapshot,
+    appetite: &Appetite,
+) -> Result<RowsRead> {
+    let leaf = stretch.turn.leaf();
+    let asked = appetite.rows();
+    let from = SnapshotValue(from.clone());
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+        [&stretch.above, &stretch.up_to, &from, &(asked as i64)];
+    let stream = session.stream(sql!("event_fetch").on_leaf(leaf), &parameters, WHAT).await?;
+    let mut read = Reading { rows: Vec::with_capacity(asked), large: Vec::new(), bytes: 0 };
+    let collect = async {
+        let mut stream = pin!(stream);
+        while let Some(row) = stream.try_next().await? {
+            if !read.take(&row)? {
+                break;
+            }
+        }
+        Ok(())
+    };
+    session.bounded(WHAT, collect).await?;
+    let Reading { mut rows, large, bytes } = read;
+    appetite.learn(rows.len(), bytes);
+    let full = rows.len() == asked || bytes >= limits::CHUNK_BYTES_MAX;
+    if !large.is_empty() {
+        payloads_add(session, leaf, &mut rows, &large).await?;
+    }
+    let cut_at = rows.last().filter(|_| full).map(|row| row.event.id);
+    Ok(RowsRead { rows, cut_at })
+}
+
+/// Makes the next read of this session from the leaf of `stretch` go out at once.
+pub(crate) async fn rows_prepare(session: &Session, stretch: &Stretch) -> Result<()> {
+    let leaf = stretch.turn.leaf();
+    session.prepare(sql!("event_fetch").on_leaf(leaf), WHAT).await.map(drop)
+}
+
+/// A read under way.
+struct Reading {
+    rows: Vec<LogRow>,
+    /// The rows whose payload did not come with them.
+    large: Vec<usize>,
+    bytes: usize,
+}
+
+impl Reading {
+    /// Takes a row in; whether there is room for another.
+    fn take(&mut self, row: &Row) -> Result<bool, tokio_postgres::Error> {
+        let xid = row.try_get::<_, XidValue>(0)?.0;
+        let event = event_read(row, 1)?;
+        let length = row.try_get::<_, i32>(9)? as usize;
+        if event.payload.len() < length {
+            self.large.push(self.rows.len());
+        }
+        self.bytes += event.bytes() + (length - event.payload.len().min(length));
+        self.rows.push(LogRow { xid, event: Arc::new(event) });
+        Ok(self.bytes < limits::CHUNK_BYTES_MAX)
+    }
+}
+
+/// Fetches the payloads that did not come with their rows. Their sizes are counted already.
+async fn payloads_add(session: &Session, leaf: u8, rows: &mut [LogRow], large: &[usize]) -> Result<()> {
+    let ids: Vec<i64> = large.iter().map(|index| rows[*index].event.id.0).collect();
+    let found = session.query(sql!("event_payloads").on_leaf(leaf), &[&ids], WHAT).await?;
+    let mut payloads: HashMap<i64, Bytes> = HashMap::with_capacity(found.len());
+    for row in &found {
+        let payload: &[u8] = row.try_get(1).doing(WHAT)?;
+        payloads.insert(row.try_get(0).doing(WHAT)?, Bytes::copy_from_slice(payload));
+    }
+    for index in large {
+        let event = &mut rows[*index].event;
+        let payload = payloads.remove(&event.id.0).ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable, format!("cannot {WHAT}: event {} has just gone", event.id))
+        })?;
+        // Nobody else has it yet.
+        Arc::make_mut(event).payload = payload;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appetite_follows_the_size_of_events() {
+        let appetite = Appetite::default();
+        appetite.learn(10, 1_000);
+        assert_eq!(appetite.rows(), limits::CHUNK_EVENTS_MAX);
+        appetite.learn(10, 10 << 20);
+        assert_eq!(appetite.rows(), ROWS_MIN);
+        appetite.learn(0, 0);
+        assert_eq!(appetite.rows(), ROWS_MIN, "a read without rows teaches nothing");
+    }
+}

@@ -1,0 +1,209 @@
+//! What workers do with a store, and the connection and transaction each call runs in.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::log::Window;
+use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
+use postrider_core::store::Pace;
+use postrider_core::{EventId, Failure, LogStore, Position, Result};
+
+use crate::error::Doing;
+use crate::fence::{Standing, fence, lost};
+use crate::holding::Sessions;
+use crate::lock::lock_settle;
+use crate::session::{Session, Tx};
+use crate::settle::settle_apply;
+use crate::store::{Inner, PostgresStore};
+use crate::values::XidValue;
+use crate::work::{Work, work_do};
+use crate::{due, fetch, member, self_test, shard};
+
+impl LogStore for PostgresStore {
+    type Work = Work;
+
+    fn pace(&self) -> Pace {
+        Pace {
+            // One small row each time, and no flush.
+            settle_every: Duration::from_millis(100),
+            // Waits grow by half, so that an event finds about three probes since the one before it: what it waits is
+            // a fraction of the time between events, and a probe costs the server about 50 µs.
+            poll_min: Duration::from_micros(200),
+            // A quiet store is asked twenty times a second.
+            poll_max: Duration::from_millis(50),
+            lease: self.inner.options.lease,
+        }
+    }
+
+    async fn member_join(&self, name: &str) -> Result<MemberId> {
+        let mut session = self.inner.keeper.session().await?;
+        self_test::run(&mut session).await?;
+        let tx = session.begin().await?;
+        let member = member::member_join(&tx, name, self.inner.options.lease).await?;
+        tx.commit("register this process").await?;
+        Ok(member)
+    }
+
+    async fn member_beat(&self, member: MemberId) -> Result<()> {
+        let mut session = self.inner.keeper.session().await?;
+        let tx = session.begin().await?;
+        member::member_beat(&tx, member).await?;
+        tx.commit("renew the lease").await
+    }
+
+    async fn member_leave(&self, member: MemberId) -> Result<()> {
+        let mut session = self.inner.keeper.session().await?;
+        let tx = session.begin().await?;
+        member::member_leave(&tx, member).await?;
+        tx.commit("forget a member").await
+    }
+
+    async fn shards_take(&self, subscription: &str, member: MemberId) -> Result<Option<Taken>> {
+        // Both connections are there before anything is read under them.
+        let reader = self.inner.reader.session().await?;
+        let mut session = self.inner.writer.session().await?;
+        let sessions = Sessions { reader: reader.id(), writer: session.id() };
+        let tx = session.begin().await?;
+        let taken = shard::shards_take(&tx, subscription, member, sessions, &reader).await?;
+        tx.commit("take a subscription's shards").await?;
+        Ok(taken.map(|(taken, holding)| {
+            self.inner.holdings.put(&taken.hold, holding);
+            taken
+        }))
+    }
+
+    async fn shards_release(&self, hold: &Hold) -> Result<()> {
+        let mut session = self.inner.writer.session().await?;
+        let tx = session.begin().await?;
+        shard::shards_release(&tx, hold).await?;
+        tx.commit("give shards back").await?;
+        self.inner.holdings.forget(hold);
+        Ok(())
+    }
+
+    async fn fetch(&self, hold: &Hold, after: Position, room: Room) -> Result<Chunk> {
+        fetch::fetch(&self.inner, hold, after, room).await
+    }
+
+    async fn fetch_due(&self, hold: &Hold, loaded: HashSet<EventId>, room: Room) -> Result<DueRows> {
+        due::fetch_due(&self.inner, hold, &loaded, room).await
+    }
+
+    async fn settle(&self, hold: &Hold, settle: Arc<Settle>) -> Result<Settled> {
+        let mut session = self.inner.writer.session().await?;
+        let (mark, known) = self.inner.mark(hold, &settle, session.id())?;
+        let tx = session.begin().await?;
+        let standing = fenced(&tx, hold, known).await?;
+        let settled = settle_apply(&tx, hold, &settle, mark).await?;
+        tx.commit("settle").await?;
+        self.inner.settled(hold, &settle, standing)?;
+        Ok(settled)
+    }
+
+    async fn settle_with(
+        &self,
+        hold: &Hold,
+        settle: Arc<Settle>,
+        work: Work,
+    ) -> Result<Result<Settled, Failure>> {
+        let mut session = self.inner.worker.session().await?;
+        let writer = self.inner.join_worker(hold, &session).await?;
+        let (mark, known) = self.inner.mark(hold, &settle, writer)?;
+        let mut tx = session.begin().await?;
+        let standing = fenced(&tx, hold, known).await?;
+        let number = xact_id(&tx).await?;
+        if let Err(failure) = work_do(work, tx.inner()).await {
+            tx.rollback("undo a handler's work").await?;
+            return Ok(Err(failure));
+        }
+        match xact_id(&tx).await {
+            Ok(found) if found == number => {}
+            Ok(_) => {
+                // Its writes may be committed already; another attempt would make them again.
+                return Ok(Err(Failure::permanent(
+                    "the handler has ended the transaction that it was given: it must leave that to Postrider",
+                )));
+            }
+            // A statement of the handler has failed, and it went on as if not.
+            Err(error) => return Ok(Err(Failure::retry(error.to_string()))),
+        }
+        let settled = settle_apply(&tx, hold, &settle, mark).await?;
+        tx.commit("commit a transactional handler").await?;
+        self.inner.settled(hold, &settle, standing)?;
+        Ok(Ok(settled))
+    }
+
+    async fn wake(&self) {
+        self.inner.wake.notified().await;
+    }
+}
+
+/// Keeps ownership from changing until the transaction ends, and refuses an owner that is none any more.
+async fn fenced(tx: &Tx<'_>, hold: &Hold, known: i64) -> Result<Standing> {
+    lock_settle(tx, hold.subscription.id).await?;
+    fence(tx, hold, known).await
+}
+
+async fn xact_id(tx: &Tx<'_>) -> Result<u64> {
+    let what = "ask for the transaction's number";
+    let row = tx.query_one(sql!("xact_id"), &[], what).await?;
+    Ok(row.try_get::<_, XidValue>(0).doing(what)?.0.0)
+}
+
+impl Inner {
+    /// What a settle's mark means, if it moves forward, and the fence as this hold knows it. Fenced if the hold is of
+    /// another connection than `writer`.
+    fn mark(&self, hold: &Hold, settle: &Settle, writer: u64) -> Result<(Option<(Window, EventId)>, i64)> {
+        self.holdings.with(hold, |holding| {
+            if !holding.is_of_writer(writer) {
+                return Err(lost(hold));
+            }
+            let moved = settle.mark.filter(|mark| holding.settled.is_none_or(|settled| settled < *mark));
+            let mark = match moved {
+                Some(mark) => Some((holding.window(mark.window).ok_or_else(|| lost(hold))?, mark.last_id)),
+                None => None,
+            };
+            Ok((mark, holding.standing.fence))
+        })?
+    }
+
+    /// Notes what was settled.
+    fn settled(&self, hold: &Hold, settle: &Settle, standing: Standing) -> Result<()> {
+        self.holdings.with(hold, |holding| {
+            holding.standing = standing;
+            if let Some(mark) = settle.mark {
+                holding.settle(mark);
+            }
+        })
+    }
+
+    /// Makes sure that the connection for handlers is of the same time as the hold, and returns the writer's number.
+    /// It is when the writer's, under which the shards were taken, still lives after it was made: then the server
+    /// has not crashed in between.
+    async fn join_worker(&self, hold: &Hold, worker: &Session) -> Result<u64> {
+        let writer = self.writer.session().await?;
+        let known = self.holdings.with(hold, |holding| {
+            holding.is_of_writer(writer.id()).then_some(holding.worker == Some(worker.id()))
+        })?;
+        match known {
+            Some(true) => {}
+            Some(false) => {
+                writer.run("select", "ask whether the connection lives").await?;
+                self.holdings.with(hold, |holding| holding.worker = Some(worker.id()))?;
+            }
+            None => return Err(lost(hold)),
+        }
+        Ok(writer.id())
+    }
+
+    /// Flushes the server's write-ahead log as far as it has come.
+    pub(crate) async fn flush(&self) -> Result<()> {
+        let what = "flush the server's log";
+        let mut session = self.operator.session().await?;
+        let tx = session.begin().await?;
+        tx.run("set local synchronous_commit = on", what).await?;
+        tx.query(sql!("flush"), &[], what).await?;
+        tx.commit(what).await
+    }
+}

@@ -1,0 +1,50 @@
+//! Moving a subscription to another place in the log.
+
+use postrider_core::settle::Lane;
+use postrider_core::{ErrorKind, Position, Result, Start};
+
+use crate::audit::Entry;
+use crate::error::Doing;
+use crate::lane::{lane_advance, lane_read};
+use crate::link::SharedLink;
+use crate::lock::lock_retention;
+use crate::place::place_of;
+use crate::position::{SHARDS, ShardSet, position_newest, position_put};
+use crate::session::Tx;
+use crate::shard::shards_free;
+use crate::subscription::subscription_lock;
+
+/// Moves all shards of a subscription and fences its owner.
+pub(crate) async fn subscription_seek(
+    tx: &Tx<'_>,
+    reader: &SharedLink,
+    name: &str,
+    to: Start,
+    actor: &str,
+) -> Result<Position> {
+    lock_retention(tx).await?;
+    // Whoever settles has ended: what its rows refer to was visible before the place is looked for.
+    let id = subscription_lock(tx, name).await?.id;
+    let place = place_of(tx, reader, to).await?;
+    // A seek is also how a lost position is mended.
+    let from = match position_newest(tx, id, SHARDS).await {
+        Ok(places) => places.iter().map(|place| place.last_id).min().map(|last_id| last_id.to_string()),
+        Err(error) if error.kind() == ErrorKind::Corrupt => None,
+        Err(error) => return Err(error),
+    };
+    let what = "move a subscription";
+    // A row above the new position may be the head of rows below it: delayed events wait in the order of their
+    // due times.
+    let gone = match to {
+        Start::Now => Vec::new(),
+        _ => tx.query(sql!("delivery_delete_above"), &[&id.0, &place.last_id.0], what).await?,
+    };
+    let beheaded: Vec<Lane> = gone.iter().map(lane_read).collect::<Result<_, _>>().doing(what)?;
+    lane_advance(tx, id, &beheaded).await?;
+    shards_free(tx, id, None).await?;
+    position_put(tx, id, ShardSet::ALL, &place.window, place.last_id).await?;
+    let from = from.as_deref().unwrap_or("nowhere");
+    let detail = format!("from {from} to {}", place.position());
+    Entry { actor, action: "subscription_seek", detail: Some(&detail) }.write(tx, name).await?;
+    Ok(place.position())
+}

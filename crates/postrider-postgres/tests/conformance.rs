@@ -1,0 +1,114 @@
+//! PostgreSQL keeps every promise of the contract, on each version that is tested.
+
+use postrider_core::settle::MemberId;
+use postrider_core::time::Clock;
+use postrider_core::{EventId, Failure};
+use postrider_postgres::tokio_postgres::Transaction;
+use postrider_postgres::{PostgresOptions, PostgresStore, Work};
+use postrider_testkit::conformance::Ending;
+use postrider_testkit::postgres::{Database, Version, shared};
+use postrider_testkit::{ManualClock, Rig};
+
+struct PostgresRig {
+    database: Database,
+    clock: ManualClock,
+    store: PostgresStore,
+}
+
+/// Puts the database's clock into the hands of the test.
+const CLOCK: &str = "
+    create table hands (now_us bigint not null);
+    insert into hands values (0);
+    create or replace function postrider.clock() returns timestamptz
+    language sql volatile parallel safe
+    return (select timestamptz 'epoch' + now_us * interval '1 microsecond' from public.hands);
+    create table effect (n bigint generated always as identity, event_id bigint, note text)";
+
+impl PostgresRig {
+    async fn new(version: Version) -> Self {
+        let database = shared(version).create_database();
+        let store = open(&database).await;
+        database.query(CLOCK);
+        let clock = ManualClock::new();
+        let followed = database.clone();
+        clock.followed_by(move |now| {
+            followed.query(&format!("update hands set now_us = {}", now.as_micros()));
+        });
+        assert!(clock.now().as_micros() > 0);
+        Self { database, clock, store }
+    }
+}
+
+async fn open(database: &Database) -> PostgresStore {
+    let options = PostgresOptions::from_url(&database.url).expect("a URL of our own");
+    PostgresStore::open(options).await.expect("a store opens")
+}
+
+impl Rig for PostgresRig {
+    type Store = PostgresStore;
+
+    fn store(&self) -> &PostgresStore {
+        &self.store
+    }
+
+    async fn second(&self) -> PostgresStore {
+        open(&self.database).await
+    }
+
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    fn clock_of_leases_steps(&self) -> bool {
+        true
+    }
+
+    fn removes_one_by_one(&self) -> bool {
+        // A leaf of the ring goes as a whole.
+        false
+    }
+
+    async fn kill(&self, _: MemberId) -> bool {
+        // Processes of other machines are known by their beats only.
+        false
+    }
+
+    fn work(&self, event: EventId, note: &str, ending: Ending) -> Work {
+        let note = note.to_owned();
+        Box::new(move |tx: &mut Transaction<'_>| {
+            Box::pin(async move {
+                tx.execute("insert into effect (event_id, note) values ($1, $2)", &[&event.0, &note])
+                    .await
+                    .map_err(|error| Failure::retry(error.to_string()))?;
+                match ending {
+                    Ending::Success => Ok(()),
+                    Ending::Failure => Err(Failure::retry("told to fail")),
+                    Ending::Panic => panic!("told to panic"),
+                }
+            })
+        })
+    }
+
+    async fn effects(&self) -> Vec<(EventId, String)> {
+        let rows = self.database.query("select event_id, note from effect order by n");
+        let text = |value: &Option<String>| value.clone().expect("both columns are written");
+        rows.iter().map(|row| (EventId(text(&row[0]).parse().expect("a number")), text(&row[1]))).collect()
+    }
+
+    async fn audit(&self) -> Option<Vec<String>> {
+        let lines =
+            "select actor || ' ' || action || ' ' || coalesce(detail, '') from postrider.audit order by id";
+        let rows = self.database.query(lines);
+        Some(rows.into_iter().map(|row| row[0].clone().expect("a line is never null")).collect())
+    }
+}
+
+mod postgresql_15 {
+    use super::*;
+    postrider_testkit::conformance_tests!(PostgresRig::new(Version::V15).await);
+}
+
+mod postgresql_18 {
+    use super::*;
+    postrider_testkit::conformance_tests!(PostgresRig::new(Version::V18).await);
+}

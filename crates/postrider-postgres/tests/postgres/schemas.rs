@@ -1,0 +1,62 @@
+//! Other schemas, and roles that own nothing else.
+
+use postrider_core::store::EventQuery;
+use postrider_core::{Event, NewSubscription, Start, Store};
+use postrider_postgres::{PostgresOptions, PostgresStore};
+
+use crate::scene::Scene;
+
+#[tokio::test]
+async fn two_stores_share_a_database_and_know_nothing_of_each_other() {
+    let scene = Scene::new().await;
+    let options = PostgresOptions::from_url(&scene.db.url).unwrap().schema("mail_2").unwrap();
+    let other = PostgresStore::open(options).await.unwrap();
+    assert_ne!(scene.store.id(), other.id());
+    scene.emit(&["a", "b"]).await;
+    scene.subscribe("mail", Start::Oldest).await;
+    other.event_emit(vec![Event::new("order").key("x")]).await.unwrap();
+    other.subscription_create(NewSubscription::new("mail").start(Start::Now)).await.unwrap();
+    other.subscription_seek("mail", Start::Oldest, "ann").await.unwrap();
+    other.subscription_pause("mail").await.unwrap();
+    assert_eq!(
+        (scene.lag("mail").await.0, other.subscription_report("mail").await.unwrap().lag_events),
+        (2, 1)
+    );
+    assert_eq!(scene.store.subscription_get("mail").await.unwrap().paused_at, None);
+    let listed = other.event_list(EventQuery { limit: 9, ..EventQuery::default() }).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    let stats = other.stats().await.unwrap();
+    assert!(stats.location.contains("?schema=mail_2"), "{}", stats.location);
+    assert_eq!((stats.events, scene.store.stats().await.unwrap().events), (1, 2));
+    assert_eq!(other.check().await.unwrap(), Vec::<String>::new());
+    other.subscription_delete("mail", "ann").await.unwrap();
+    assert_eq!(scene.number("select count(*) from postrider.subscription"), 1);
+    assert_eq!(scene.number("select count(*) from mail_2.audit"), 2);
+}
+
+#[tokio::test]
+async fn a_role_that_owns_nothing_but_its_schema_can_do_all_of_it() {
+    let scene = Scene::new().await;
+    // Roles are the server's, and so shared by all tests.
+    let role = format!("app_{}", scene.db.name);
+    scene.run(&format!(
+        "create role {role} login nosuperuser nocreatedb nocreaterole;
+         revoke all on database {0} from public;
+         grant connect on database {0} to {role};
+         create schema shop authorization {role}",
+        scene.db.name
+    ));
+    let url = scene.db.url.replace("postgres://postgres@", &format!("postgres://{role}@"));
+    let options = PostgresOptions::from_url(&url).unwrap().schema("shop").unwrap();
+    let store = PostgresStore::open(options).await.unwrap();
+    let ids = store.event_emit(vec![Event::new("order").key("x"), Event::new("order")]).await.unwrap();
+    store.subscription_create(NewSubscription::new("mail")).await.unwrap();
+    for to in [Start::Now, Start::Id(ids[0]), Start::Oldest] {
+        store.subscription_seek("mail", to, "ann").await.unwrap();
+    }
+    assert_eq!(store.subscription_list().await.unwrap()[0].lag_events, 2);
+    assert_eq!(store.event_deliveries(ids[1]).await.unwrap()[0].ahead, Some(1));
+    assert_eq!(store.stats().await.unwrap().events, 2);
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    store.subscription_delete("mail", "ann").await.unwrap();
+}

@@ -1,0 +1,239 @@
+//! What is visible is delivered, once and in the order of its key, whoever else writes.
+
+use postrider_postgres::tokio_postgres::Client;
+use postrider_testkit::postgres::{Version, shared};
+
+use crate::stage::{Stage, connect, emit, run};
+
+const TABLES: &str = "create table agg (k text primary key, n int not null default 0);
+                      insert into agg values ('k'), ('other')";
+
+#[tokio::test]
+async fn a_lower_id_that_commits_later_is_delivered() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let mut owner = stage.owner("orders").await;
+        let (a, b) = (stage.session().await, stage.session().await);
+        run(&a, "begin").await;
+        let low = emit(&a, "a", "low").await;
+        let high = emit(&b, "b", "high").await;
+        assert!(low < high);
+        assert_eq!(owner.read().await, ["high"]);
+        run(&a, "commit").await;
+        assert_eq!(owner.read().await, ["low"], "{version:?}");
+        assert_eq!(owner.read().await, [""; 0]);
+    }
+}
+
+/// Ways in which somebody keeps a transaction open.
+async fn hold_open(stage: &Stage, a: &Client, way: &str) {
+    match way {
+        "emitted" => {
+            run(a, "begin").await;
+            emit(a, "a", "held").await;
+        }
+        "prepared" => {
+            run(a, "begin").await;
+            emit(a, "a", "held").await;
+            run(a, "prepare transaction 'held'").await;
+        }
+        "for update" => run(a, "begin; select from agg where k = 'other' for update").await,
+        "another database" => run(a, "begin; create table held (n int); insert into held values (1)").await,
+        other => panic!("nobody holds a transaction open by {other} in {}", stage.db.name),
+    }
+}
+
+#[tokio::test]
+async fn an_open_transaction_delays_nobody_else() {
+    for version in Version::ALL {
+        for way in ["emitted", "prepared", "for update", "another database"] {
+            let stage = Stage::on(version).await;
+            stage.run(TABLES);
+            let elsewhere = shared(version).create_database();
+            let a = connect(if way == "another database" { &elsewhere.url } else { &stage.db.url }).await;
+            let mut owner = stage.owner("orders").await;
+            hold_open(&stage, &a, way).await;
+            let p = stage.session().await;
+            for n in 0..3 {
+                emit(&p, "p", &format!("free {n}")).await;
+                assert_eq!(owner.read().await, [format!("free {n}")], "{way} on {version:?}");
+            }
+            owner.settle().await.unwrap();
+            run(&a, if way == "prepared" { "commit prepared 'held'" } else { "commit" }).await;
+            let held: &[&str] = if matches!(way, "emitted" | "prepared") { &["held"] } else { &[] };
+            assert_eq!(owner.read().await, held, "{way} on {version:?}");
+        }
+    }
+}
+
+/// Emits under the lock of the key's row, as producers do.
+async fn emit_locked(session: &Client, note: &str) {
+    run(session, "update agg set n = n + 1 where k = 'k'").await;
+    emit(session, "k", note).await;
+}
+
+#[tokio::test]
+async fn an_early_xid_and_a_late_write_keep_the_order_of_the_key() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.run(TABLES);
+        let (a, b) = (stage.session().await, stage.session().await);
+        run(&a, "begin; select pg_current_xact_id()").await;
+        run(&b, "begin").await;
+        emit_locked(&b, "1st").await;
+        run(&b, "commit").await;
+        emit_locked(&a, "2nd").await;
+        run(&a, "commit").await;
+        let mut owner = stage.owner("orders").await;
+        assert_eq!(owner.read().await, ["1st", "2nd"], "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_window_is_cut_between_an_event_and_what_came_before_it() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.run(TABLES);
+        let mut owner = stage.owner("orders").await;
+        let (a, b, c) = (stage.session().await, stage.session().await, stage.session().await);
+        run(&a, "begin; select pg_current_xact_id()").await;
+        run(&c, "begin; select pg_current_xact_id()").await;
+        run(&b, "begin").await;
+        emit_locked(&b, "1st").await;
+        // While the first is not committed, and c runs between the two.
+        assert_eq!(owner.read().await, [""; 0]);
+        run(&b, "commit").await;
+        let between = owner.read().await;
+        emit_locked(&a, "2nd").await;
+        run(&a, "commit").await;
+        let after = owner.read().await;
+        run(&c, "commit").await;
+        assert_eq!((between, after), (vec!["1st".to_owned()], vec!["2nd".to_owned()]), "{version:?}");
+        assert_eq!(owner.read().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn two_producers_of_one_topic_never_wait_for_each_other() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let mut owner = stage.owner("orders").await;
+        let (a, b) = (stage.session().await, stage.session().await);
+        run(&a, "begin").await;
+        emit(&a, "k", "open").await;
+        // Would fail at once if it had to wait for the other's lock.
+        run(&b, "set lock_timeout = '1ms'").await;
+        emit(&b, "k", "free").await;
+        assert_eq!(owner.read().await, ["free"]);
+        assert_eq!(stage.number("select count(*) from pg_locks where not granted"), 0, "{version:?}");
+        run(&a, "rollback").await;
+    }
+}
+
+#[tokio::test]
+async fn what_savepoints_keep_is_delivered_and_what_they_undo_is_not() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let mut owner = stage.owner("orders").await;
+        let a = stage.session().await;
+        run(&a, "begin").await;
+        emit(&a, "a", "outer").await;
+        run(&a, "savepoint one").await;
+        emit(&a, "a", "undone").await;
+        run(&a, "rollback to one; savepoint two").await;
+        emit(&a, "a", "kept").await;
+        run(&a, "release two").await;
+        assert_eq!(owner.read().await, [""; 0]);
+        run(&a, "commit").await;
+        assert_eq!(owner.read().await, ["outer", "kept"], "{version:?}");
+        assert_eq!(owner.read().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn twenty_thousand_subtransactions_delay_nobody() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let mut owner = stage.owner("orders").await;
+        let (a, p) = (stage.session().await, stage.session().await);
+        run(&a, "begin").await;
+        emit(&a, "a", "first").await;
+        for round in 0..4 {
+            run(
+                &a,
+                "create temporary table if not exists sub (n int);
+                 do $$ begin for n in 1..5000 loop begin insert into sub values (n); exception when others then null;
+                 end; end loop; end $$",
+            )
+            .await;
+            emit(&p, "p", &format!("free {round}")).await;
+            assert_eq!(owner.read().await, [format!("free {round}")], "{version:?}");
+        }
+        emit(&a, "a", "last").await;
+        run(&a, "commit").await;
+        assert_eq!(owner.read().await, ["first", "last"], "{version:?}");
+        owner.leave().await;
+        let mut next = crate::stage::Owner::of(&stage.store, "orders").await;
+        assert_eq!(next.read().await, [""; 0], "nothing comes again");
+    }
+}
+
+#[tokio::test]
+async fn gaps_and_rollbacks_stop_nobody() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let mut owner = stage.owner("orders").await;
+        let a = stage.session().await;
+        let (mut expected, mut read) = (Vec::new(), Vec::new());
+        for n in 0..300 {
+            let note = format!("{n}");
+            run(&a, "begin").await;
+            emit(&a, &format!("k{}", n % 7), &note).await;
+            if n % 10 < 3 {
+                run(&a, "rollback").await;
+            } else {
+                run(&a, "commit").await;
+                expected.push(note);
+            }
+            if n % 17 == 0 {
+                run(&a, "select nextval('postrider.event_id_seq') from generate_series(1, 50)").await;
+                read.extend(owner.read().await);
+            }
+        }
+        read.extend(owner.read().await);
+        assert_eq!(read, expected, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_writer_delays_nobody_and_is_delivered_once_when_it_commits() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.run(TABLES);
+        let mut owner = stage.owner("orders").await;
+        let (long, p) = (stage.session().await, stage.session().await);
+        run(&long, "begin").await;
+        emit(&long, "long", "long 1").await;
+        emit_locked(&long, "k 1").await;
+        let mut others = 0;
+        for _ in 0..13 {
+            run(
+                &p,
+                "insert into postrider.event (topic, type, key, payload)
+                 select 'order', 'order', 'p' || n % 10, 'other' from generate_series(1, 1000) as n",
+            )
+            .await;
+            others += owner.read().await.len();
+            owner.settle().await.unwrap();
+        }
+        assert_eq!(others, 13_000, "{version:?}");
+        emit(&long, "long", "long 2").await;
+        run(&long, "commit").await;
+        run(&p, "begin").await;
+        emit_locked(&p, "k 2").await;
+        run(&p, "commit").await;
+        assert_eq!(owner.read().await, ["long 1", "k 1", "long 2", "k 2"], "{version:?}");
+        owner.leave().await;
+        assert_eq!(crate::stage::Owner::of(&stage.store, "orders").await.read().await, [""; 0]);
+    }
+}
