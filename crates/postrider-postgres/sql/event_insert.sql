@@ -1,5 +1,5 @@
--- Emits one event. A delay counts from this moment of the database's clock.
+-- Emits one event.
 -- Index: primary key of the leaf. Locks: none that anybody waits for.
 insert into postrider.event (topic, type, key, payload, headers, due_at)
-values ($1, $2, $3, $4, $5, coalesce($6, postrider.clock() + $7::interval))
+values ($1, $2, $3, $4, $5, $6)
 returning id

@@ -64,6 +64,7 @@ use crate::statement::{Schema, Sql};
 /// What an error says that we were doing.
 const WHAT: &str = "emit an event";
 const INSERT: Sql = sql!("event_insert");
+const INSERT_AFTER: Sql = sql!("event_insert_after");
 const INSERT_ALL: Sql = sql!("event_insert_all");
 /// The same for events with an idempotency key.
 const EMIT: Sql = sql!("event_emit");
@@ -192,7 +193,8 @@ pub(crate) async fn event_emit(tx: &Tx<'_>, mut events: Vec<NewEvent>) -> Result
 async fn event_insert(tx: &Transaction<'_>, schema: &Schema, event: NewEvent) -> Result<EventId> {
     event.check()?;
     let values = Values::of(&event);
-    let rows = tx.query_typed(&values.sql().text(schema), &values.parameters()).await.doing(WHAT)?;
+    let sql = values.form().sql().text(schema);
+    let rows = tx.query_typed(&sql, &values.parameters()).await.doing(WHAT)?;
     id_read(&rows)
 }
 

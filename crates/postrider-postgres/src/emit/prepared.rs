@@ -1,11 +1,12 @@
 //! Statements that a connection has prepared for emitting.
 
-use futures_util::future::{BoxFuture, try_join};
+use futures_util::future::BoxFuture;
+use futures_util::try_join;
 use postrider_core::{Emit, EventId, NewEvent, Result};
 use tokio_postgres::{Client, Statement, Transaction};
 
-use super::values::Values;
-use super::{EMIT, EmitAll, INSERT, POSTRIDER, TokioPostgres, WHAT, event_insert_all, id_read};
+use super::values::{Form, Values};
+use super::{EmitAll, POSTRIDER, TokioPostgres, WHAT, event_insert_all, id_read};
 use crate::error::Doing;
 use crate::statement::Schema;
 
@@ -30,6 +31,7 @@ use crate::statement::Schema;
 pub struct Prepared {
     schema: Schema,
     insert: Statement,
+    insert_after: Statement,
     emit: Statement,
 }
 
@@ -48,11 +50,12 @@ impl Prepared {
 impl Schema {
     /// Prepares on `client`, for this schema.
     pub async fn prepare(&self, client: &Client) -> Result<Prepared> {
-        let (insert, emit) = (INSERT.text(self), EMIT.text(self));
-        let (insert, emit) = try_join(client.prepare(&insert), client.prepare(&emit))
-            .await
-            .doing("prepare the emitting of events")?;
-        Ok(Prepared { schema: self.clone(), insert, emit })
+        let prepare = async |form: Form| client.prepare(&form.sql().text(self)).await;
+        // Sent together.
+        let (insert, insert_after, emit) =
+            try_join!(prepare(Form::Insert), prepare(Form::InsertAfter), prepare(Form::Emit))
+                .doing("prepare the emitting of events")?;
+        Ok(Prepared { schema: self.clone(), insert, insert_after, emit })
     }
 }
 
@@ -82,8 +85,11 @@ impl PreparedOn<'_> {
     async fn event_insert(self, event: NewEvent) -> Result<EventId> {
         event.check()?;
         let values = Values::of(&event);
-        let has_key = values.idempotency_key.is_some();
-        let statement = if has_key { &self.prepared.emit } else { &self.prepared.insert };
+        let statement = match values.form() {
+            Form::Insert => &self.prepared.insert,
+            Form::InsertAfter => &self.prepared.insert_after,
+            Form::Emit => &self.prepared.emit,
+        };
         let parameters: Vec<_> = values.parameters().into_iter().map(|(value, _)| value).collect();
         let rows = self.tx.query(statement, &parameters).await.doing(WHAT)?;
         id_read(&rows)

@@ -24,7 +24,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::batch::{Batch, batches};
-use super::values::{HeadersJson, Values};
+use super::values::{Form, HeadersJson, Values};
 use super::{EmitAll, On, POSTRIDER, WHAT, id_is_missing};
 use crate::error::from_code;
 use crate::statement::{Schema, Sql};
@@ -63,7 +63,7 @@ async fn event_insert(conn: &mut PgConnection, schema: &Schema, event: NewEvent)
     event.check()?;
     let values = Values::of(&event);
     let arguments = arguments_of(&values).map_err(cannot_encode)?;
-    let ids = query(conn, values.sql(), schema, arguments).await?;
+    let ids = query(conn, values.form().sql(), schema, arguments).await?;
     ids.first().copied().ok_or_else(id_is_missing)
 }
 
@@ -104,10 +104,14 @@ fn arguments_of(values: &Values<'_>) -> Result<PgArguments, BoxDynError> {
     arguments.add(values.key)?;
     arguments.add(values.payload)?;
     arguments.add(values.headers)?;
-    arguments.add(values.due_at)?;
-    arguments.add(values.due_in)?;
-    if values.idempotency_key.is_some() {
-        arguments.add(values.idempotency_key)?;
+    match values.form() {
+        Form::Insert => arguments.add(values.due_at)?,
+        Form::InsertAfter => arguments.add(values.due_in)?,
+        Form::Emit => {
+            arguments.add(values.due_at)?;
+            arguments.add(values.due_in)?;
+            arguments.add(values.idempotency_key)?;
+        }
     }
     Ok(arguments)
 }

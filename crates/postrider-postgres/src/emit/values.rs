@@ -7,12 +7,34 @@ use postrider_core::event::Due;
 use postrider_core::{Headers, Key, NewEvent};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use super::{EMIT, INSERT};
+use super::{EMIT, INSERT, INSERT_AFTER};
 use crate::statement::Sql;
 use crate::values::{At, For};
 
 /// A parameter and its type, which saves asking the server for it.
 pub(super) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// The statement that suits an event. One for all would name the clock, and a server that has not prepared it plans
+/// it anew: 314k instead of 264k instructions for each event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The usual case.
+    Insert,
+    /// With a delay.
+    InsertAfter,
+    /// With an idempotency key.
+    Emit,
+}
+
+impl Form {
+    pub(super) const fn sql(self) -> Sql {
+        match self {
+            Self::Insert => INSERT,
+            Self::InsertAfter => INSERT_AFTER,
+            Self::Emit => EMIT,
+        }
+    }
+}
 
 /// What is stored of an event.
 pub(super) struct Values<'a> {
@@ -45,23 +67,32 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The statement that the parameters are for.
-    pub(super) fn sql(&self) -> Sql {
-        if self.idempotency_key.is_some() { EMIT } else { INSERT }
+    pub(super) fn form(&self) -> Form {
+        match (self.idempotency_key, self.due_in) {
+            (Some(_), _) => Form::Emit,
+            (None, Some(_)) => Form::InsertAfter,
+            (None, None) => Form::Insert,
+        }
     }
 
+    /// What the statement of its form takes.
     pub(super) fn parameters(&self) -> Vec<Typed<'_>> {
-        let mut parameters: Vec<Typed<'_>> = vec![
+        let mut parameters: Vec<Typed<'_>> = Vec::with_capacity(8);
+        parameters.extend::<[Typed<'_>; 5]>([
             (&self.topic, Type::TEXT),
             (&self.kind, Type::TEXT),
             (&self.key, Type::TEXT),
             (&self.payload, Type::BYTEA),
             (&self.headers, Type::JSON),
-            (&self.due_at, Type::TIMESTAMPTZ),
-            (&self.due_in, Type::INTERVAL),
-        ];
-        if self.idempotency_key.is_some() {
-            parameters.push((&self.idempotency_key, Type::TEXT));
+        ]);
+        match self.form() {
+            Form::Insert => parameters.push((&self.due_at, Type::TIMESTAMPTZ)),
+            Form::InsertAfter => parameters.push((&self.due_in, Type::INTERVAL)),
+            Form::Emit => parameters.extend::<[Typed<'_>; 3]>([
+                (&self.due_at, Type::TIMESTAMPTZ),
+                (&self.due_in, Type::INTERVAL),
+                (&self.idempotency_key, Type::TEXT),
+            ]),
         }
         parameters
     }

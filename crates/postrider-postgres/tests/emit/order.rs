@@ -102,13 +102,14 @@ async fn plain_sql_fetches_the_xid_before_the_id(rig: Rig) {
 
 async fn ids_come_in_the_order_of_the_events(rig: Rig) {
     for way in Way::EACH {
-        // More than fit into one statement.
-        let events = (0..2_100).map(|n| Event::new("t").key(format!("{way:?}-{n}"))).collect();
+        // More than fit into one statement, where it is one.
+        let count = if [Way::All, Way::Copy, Way::SqlxAll].contains(&way) { 2_100 } else { 50 };
+        let events = (0..count).map(|n| Event::new("t").key(format!("{way:?}-{n}"))).collect();
         let ids = way.emit(&rig, events, End::Commit).await.unwrap();
         assert!(ids.is_sorted_by(|a, b| a < b), "{way:?}");
         let sql = "select id, key from postrider.event where key like $1 order by id";
         let rows = rig.client().await.query(sql, &[&format!("{way:?}-%")]).await.unwrap();
-        assert_eq!(rows.len(), 2_100);
+        assert_eq!(rows.len(), count);
         for (n, row) in rows.iter().enumerate() {
             assert_eq!(row.get::<_, &str>(1), format!("{way:?}-{n}"));
         }
