@@ -2,5 +2,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod crashes;
+mod relay;
 mod stage;
 mod visibility;
