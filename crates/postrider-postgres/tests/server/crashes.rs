@@ -20,9 +20,13 @@ async fn crash(mut server: Server, how: Crash, db: Database) -> Server {
     tokio::task::spawn_blocking(move || {
         match how {
             Crash::Backend => {
-                let pid = "select pid from pg_stat_activity where application_name = 'postrider/writer'";
-                let pid = db.query(pid)[0][0].as_ref().unwrap().parse().unwrap();
-                server.kill_backend_9(pid);
+                let pid = "select pid from pg_stat_activity
+                           where backend_type = 'client backend' and pid <> pg_backend_pid()
+                           order by application_name = 'postrider/writer' desc limit 1";
+                // Right after a crash there may be none for a moment.
+                let pid = std::iter::repeat_with(|| db.try_query(pid).unwrap_or_default())
+                    .find_map(|rows| rows.first()?[0].as_ref()?.parse().ok());
+                server.kill_backend_9(pid.unwrap());
                 server.wait_until_it_answers();
             }
             Crash::Immediate => {
@@ -111,7 +115,7 @@ async fn xids_that_are_issued_again_hide_nothing() {
         stage.run(LEDGER);
         let witness = Witness::new();
         let relay = witness.start(stage.store.clone(), 1);
-        let mut owner = stage.owner("by hand").await;
+        let mut owner = stage.owner("by-hand").await;
         stage.run("select numbered('k')");
         witness.until_seen(&[1]).await;
         assert_eq!(owner.read().await.len(), 1);
@@ -135,7 +139,7 @@ async fn xids_that_are_issued_again_hide_nothing() {
         witness.fault(Fault::CommitUnknown);
         witness.judge(&stage.db).await;
         relay.abort();
-        let mut later = Owner::of(&open(&stage.db).await, "by hand").await;
+        let mut later = Owner::of(&open(&stage.db).await, "by-hand").await;
         assert_eq!(later.read().await.len(), 60, "{version:?}");
     }
 }

@@ -2,7 +2,12 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod cancellation;
 mod crashes;
+mod damage;
+mod locks;
+mod network;
 mod relay;
+mod sizes;
 mod stage;
 mod visibility;
