@@ -120,6 +120,8 @@ async fn xids_that_are_issued_again_hide_nothing() {
         witness.until_seen(&[1]).await;
         assert_eq!(owner.read().await.len(), 1);
         owner.settle().await.unwrap();
+        // Commits with a flush, so that the settle above survives.
+        stage.run("create table flushed (n int)");
         let before = stage.number("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
         let p = stage.session().await;
         for _ in 0..40 {
@@ -130,13 +132,14 @@ async fn xids_that_are_issued_again_hide_nothing() {
         // Both know of a snapshot that has seen them.
         assert_eq!(owner.read().await, [""; 0]);
         let _ = owner.settle().await;
+        witness.fault(Fault::CommitUnknown);
         server.kill_immediate();
         server.start_again();
         let after = stage.number("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
         assert!(after < burnt, "the test shows nothing: {after} comes after {burnt} on {version:?}");
         let db = stage.db.clone();
-        tokio::task::spawn_blocking(move || (0..60).for_each(|_| drop(db.query("select numbered('k')")))).await.unwrap();
-        witness.fault(Fault::CommitUnknown);
+        let emit = move || (0..60).for_each(|_| drop(db.query("select numbered('k')")));
+        tokio::task::spawn_blocking(emit).await.unwrap();
         witness.judge(&stage.db).await;
         relay.abort();
         let mut later = Owner::of(&open(&stage.db).await, "by-hand").await;

@@ -77,7 +77,7 @@ async fn odd_bytes_come_out_as_they_went_in() {
             b"{\"a\":1,\"a\":2}".to_vec(),
         ];
         payloads.extend((0..40).map(|_| (0..rng.usize(0..5000)).map(|_| rng.u8(..)).collect()));
-        let odd = ["", "'", "\"", "\\", "%s", "\u{1}", "\u{202e}", "\u{1f4ec}", "a\nb", "\u{fffd}"];
+        let odd = ["", "'", "\"", "\\", "%s", "\u{202e}", "\u{1f4ec}", "\u{fffd}"];
         let events: Vec<_> = payloads
             .iter()
             .zip(odd.iter().cycle())
