@@ -134,11 +134,12 @@ async fn crashed(version: Version) {
             .unwrap();
             scene.receivers.fault(Fault::CommitUnknown).await;
         }
+        server
     };
-    tokio::select! {
+    let _server = tokio::select! {
         () = scene.live(std::future::pending()) => panic!("nobody told it to end"),
-        ((), ()) = async { tokio::join!(scene.writers.run(), crashes) } => {}
-    }
+        ((), server) = async { tokio::join!(scene.writers.run(), crashes) } => server,
+    };
     scene.receivers.fault(Fault::Crash).await;
     scene.finish().await;
 }

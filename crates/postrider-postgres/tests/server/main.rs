@@ -2,5 +2,14 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod cancellation;
+mod clocks;
+mod crashes;
+mod damage;
+mod locks;
+mod network;
+mod producers;
+mod relay;
+mod sizes;
 mod stage;
 mod visibility;

@@ -1,6 +1,7 @@
 //! A store in a database of its own, sessions of producers, and an owner that reads step by step.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_core::settle::{Chunk, Hold, Room, Settle};
 use postrider_core::{LogStore, NewSubscription, Position, Result, Store};
@@ -54,7 +55,8 @@ impl Stage {
 }
 
 pub(crate) fn options(db: &Database) -> PostgresOptions {
-    PostgresOptions::from_url(&db.url).unwrap()
+    // The shortest lease: owners who are gone are soon followed by others.
+    PostgresOptions::from_url(&db.url).unwrap().lease(Duration::from_secs(1))
 }
 
 pub(crate) async fn open(db: &Database) -> PostgresStore {
@@ -87,9 +89,15 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) async fn of(store: &PostgresStore, subscription: &str) -> Self {
-        let member = store.member_join("ada").await.unwrap();
-        let taken = store.shards_take(subscription, member).await.unwrap().expect("the shards are free");
-        Self { store: store.clone(), hold: taken.hold, at: taken.start }
+        for _ in 0..300 {
+            let member = store.member_join("ada").await.unwrap();
+            if let Some(taken) = store.shards_take(subscription, member).await.unwrap() {
+                return Self { store: store.clone(), hold: taken.hold, at: taken.start };
+            }
+            // tidy: sleep because the lease of an owner that is gone has to run out
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the shards of `{subscription}` never become free");
     }
 
     /// One step; only what is not durable yet is waited for.

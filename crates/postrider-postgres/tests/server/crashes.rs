@@ -1,0 +1,177 @@
+//! The server ends in the middle of everything.
+
+use postrider_postgres::{Durability, PostgresStore};
+use postrider_testkit::history::Fault;
+use postrider_testkit::postgres::{Database, Server, Settings, Version};
+
+use crate::relay::{LEDGER, Witness, produce};
+use crate::stage::{Owner, Stage, connect, emit, open, options, run};
+
+/// How a server goes down in the middle of work.
+#[derive(Clone, Copy)]
+enum Crash {
+    /// One backend is killed with -9; the postmaster ends the others and recovers.
+    Backend,
+    /// All of it ends at once, and is started again.
+    Immediate,
+}
+
+async fn crash(mut server: Server, how: Crash, db: Database) -> Server {
+    tokio::task::spawn_blocking(move || {
+        match how {
+            Crash::Backend => {
+                let pid = "select pid from pg_stat_activity
+                           where backend_type = 'client backend' and pid <> pg_backend_pid()
+                           order by application_name = 'postrider/writer' desc limit 1";
+                // Right after a crash there may be none for a moment.
+                let pid = std::iter::repeat_with(|| db.try_query(pid).unwrap_or_default())
+                    .find_map(|rows| rows.first()?[0].as_ref()?.parse().ok());
+                server.kill_backend_9(pid.unwrap());
+                server.wait_until_it_answers();
+            }
+            Crash::Immediate => {
+                server.kill_immediate();
+                server.start_again();
+            }
+        }
+        server
+    })
+    .await
+    .unwrap()
+}
+
+async fn survive(version: Version, how: Crash) {
+    let mut server = Server::start(version, Settings::fast());
+    let stage = Stage::in_database(server.create_database()).await;
+    stage.run(LEDGER);
+    let witness = Witness::new();
+    let relay = witness.start(stage.store.clone(), 1);
+    let producers: Vec<_> =
+        (0..3).map(|_| tokio::spawn(produce(stage.db.url.clone(), 700, "select"))).collect();
+    for round in 1..=2 {
+        let early: Vec<i64> = vec![round * 50];
+        witness.until_seen(&early).await;
+        server = crash(server, how, stage.db.clone()).await;
+        // What was delivered and not settled comes again.
+        witness.fault(Fault::CommitUnknown);
+    }
+    for producer in producers {
+        producer.await.unwrap();
+    }
+    witness.judge(&stage.db).await;
+    assert!(!relay.is_finished(), "the relay has lived through it");
+    relay.abort();
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_backend_that_is_killed_loses_nothing() {
+    for version in Version::ALL {
+        survive(version, Crash::Backend).await;
+    }
+}
+
+#[tokio::test]
+async fn an_immediate_stop_loses_nothing() {
+    for version in Version::ALL {
+        survive(version, Crash::Immediate).await;
+    }
+}
+
+/// Emits without a flush, hands out, crashes; how much of what was handed out is gone.
+async fn vanished(version: Version, durability: Durability) -> (usize, i64) {
+    // The server's own writer sleeps, so that nothing reaches the disk unless somebody asks for it.
+    let settings = Settings::fast().set("wal_writer_delay", "10s");
+    let mut server = Server::start(version, settings);
+    let db = server.create_database();
+    let stage = Stage { store: PostgresStore::open(options(&db).durability(durability)).await.unwrap(), db };
+    let mut owner = stage.owner("orders").await;
+    let p = stage.session().await;
+    run(&p, "set synchronous_commit = off").await;
+    for n in 0..20 {
+        emit(&p, "k", &format!("{n}")).await;
+    }
+    let handed_out = owner.read().await.len();
+    server.kill_immediate();
+    server.start_again();
+    (handed_out, stage.number("select count(*) from postrider.event"))
+}
+
+#[tokio::test]
+async fn what_was_handed_out_does_not_vanish_in_a_crash() {
+    for version in Version::ALL {
+        assert_eq!(vanished(version, Durability::Flush).await, (20, 20), "{version:?}");
+        // Without it they do: so the test above can fail.
+        assert_eq!(vanished(version, Durability::Trust).await, (20, 0), "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn xids_that_are_issued_again_hide_nothing() {
+    for version in Version::ALL {
+        let settings = Settings::fast().set("wal_writer_delay", "10s");
+        let mut server = Server::start(version, settings);
+        let stage = Stage::in_database(server.create_database()).await;
+        stage.run(LEDGER);
+        let witness = Witness::new();
+        let relay = witness.start(stage.store.clone(), 1);
+        let mut owner = stage.owner("by-hand").await;
+        stage.run("select numbered('k')");
+        witness.until_seen(&[1]).await;
+        assert_eq!(owner.read().await.len(), 1);
+        owner.settle().await.unwrap();
+        // Commits with a flush, so that the settle above survives.
+        stage.run("create table flushed (n int)");
+        let before = stage.number("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
+        let p = stage.session().await;
+        for _ in 0..40 {
+            run(&p, "begin; select pg_current_xact_id(); commit").await;
+        }
+        let burnt = stage.number("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
+        assert!(burnt >= before + 40);
+        // Both know of a snapshot that has seen them.
+        assert_eq!(owner.read().await, [""; 0]);
+        let _ = owner.settle().await;
+        witness.fault(Fault::CommitUnknown);
+        server.kill_immediate();
+        server.start_again();
+        let after = stage.number("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
+        assert!(after < burnt, "the test shows nothing: {after} comes after {burnt} on {version:?}");
+        let db = stage.db.clone();
+        let emit = move || (0..60).for_each(|_| drop(db.query("select numbered('k')")));
+        tokio::task::spawn_blocking(emit).await.unwrap();
+        witness.judge(&stage.db).await;
+        relay.abort();
+        let mut later = Owner::of(&open(&stage.db).await, "by-hand").await;
+        assert_eq!(later.read().await.len(), 60, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_prepared_transaction_outlives_a_restart() {
+    for version in Version::ALL {
+        let mut server = Server::start(version, Settings::fast());
+        let stage = Stage::in_database(server.create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        let p = stage.session().await;
+        for (name, key) in [("kept", "a"), ("given up", "b")] {
+            run(&p, "begin").await;
+            emit(&p, key, name).await;
+            run(&p, &format!("prepare transaction '{name}'")).await;
+        }
+        emit(&p, "c", "free").await;
+        assert_eq!(owner.read().await, ["free"]);
+        owner.settle().await.unwrap();
+        server.stop();
+        server.start_again();
+        let mut owner = Owner::of(&open(&stage.db).await, "orders").await;
+        let p = connect(&stage.db.url).await;
+        emit(&p, "c", "free again").await;
+        assert_eq!(owner.read().await, ["free again"], "{version:?}");
+        run(&p, "rollback prepared 'given up'").await;
+        assert_eq!(owner.read().await, [""; 0]);
+        run(&p, "commit prepared 'kept'").await;
+        assert_eq!(owner.read().await, ["kept"], "{version:?}");
+        assert_eq!(owner.read().await, [""; 0]);
+    }
+}
