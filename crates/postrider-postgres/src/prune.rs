@@ -207,7 +207,9 @@ impl Pins {
     ) -> Result<Option<Unread>> {
         let mut oldest: Option<Unread> = None;
         for (name, position) in &self.0 {
-            let Some(created_at) = first_uncovered(tx, leaf, floor(position), position).await? else { continue };
+            let Some(created_at) = first_uncovered(tx, leaf, floor(position), position).await? else {
+                continue;
+            };
             if oldest.as_ref().is_none_or(|known| created_at < known.created_at) {
                 oldest = Some(Unread { by: name.clone(), created_at });
             }
@@ -251,7 +253,8 @@ async fn kept_event_prune(link: &Link, retention: Duration) -> Result<u64> {
     let tx = session.begin().await?;
     lock_retention(&tx).await?;
     let cutoff = At(log_end(&tx).await?.now.before(retention));
-    let row = tx.query_one(sql!("kept_event_prune"), &[&cutoff, &(limits::PRUNE_ROWS_MAX as i64)], what).await?;
+    let row =
+        tx.query_one(sql!("kept_event_prune"), &[&cutoff, &(limits::PRUNE_ROWS_MAX as i64)], what).await?;
     let removed = row.try_get::<_, i64>(0).doing(what)? as u64;
     tx.commit(what).await?;
     Ok(removed)

@@ -82,7 +82,11 @@ async fn a_row_that_lands_in_an_emptied_leaf_is_delivered(version: Version) {
     assert_eq!((drawn, scene.number("select count(*) from postrider.event_0")), (1, 1));
     scene.pass(DAY * 2);
     let pruned = scene.prune(DAY).await;
-    assert_eq!((pruned.removed, pruned.pinned_by.as_deref()), (1, Some("mail")), "the others do not wait for it");
+    assert_eq!(
+        (pruned.removed, pruned.pinned_by.as_deref()),
+        (1, Some("mail")),
+        "the others do not wait for it"
+    );
     let after = owner.behind(EventId(3 * TURN + 1)).await.unwrap();
     let chunk = owner.fetch(after, postrider_testkit::conformance::owner::AMPLE).await.unwrap();
     assert_eq!(ids(&chunk.events), [EventId(drawn)]);
@@ -113,9 +117,9 @@ async fn what_exceptions_need_survives_its_leaf(version: Version) {
     let all = DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() };
     assert_eq!(scene.store.dead_letter_replay(all, "ann").await.unwrap(), 1);
     let due = owner.due().await.unwrap();
-    let due: Vec<_> = due.runs.iter().flat_map(|run| run.rows.iter().map(|row| row.event.clone())).collect();
+    let due: Vec<_> = due.runs.iter().flat_map(|run| run.rows.iter().map(|row| &row.event)).collect();
     assert_eq!(due.len(), 2);
-    for event in &due {
+    for event in due {
         let known = events.iter().find(|known| known.id == event.id).unwrap();
         assert_eq!(event, known, "it comes back to the byte");
     }
@@ -148,7 +152,8 @@ async fn keys_and_attempts_go_with_their_events(version: Version) {
     let all = DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() };
     scene.store.dead_letter_discard(all, "ann").await.unwrap();
     assert_eq!(scene.prune(DAY).await.removed, 1);
-    let left = "select (select count(*) from postrider.idempotency) + (select count(*) from postrider.attempt)";
+    let left =
+        "select (select count(*) from postrider.idempotency) + (select count(*) from postrider.attempt)";
     assert_eq!(scene.number(left), 0);
 }
 

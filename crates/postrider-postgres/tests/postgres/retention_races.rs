@@ -14,7 +14,8 @@ use crate::scene::Scene;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Somebody waits for retention's lock, or for a subscription's.
-const ADVISORY_WAIT: &str = "select exists (select from pg_locks where not granted and locktype = 'advisory')";
+const ADVISORY_WAIT: &str =
+    "select exists (select from pg_locks where not granted and locktype = 'advisory')";
 
 on_each_version!(
     a_producer_elsewhere_is_no_hostage,
@@ -75,7 +76,11 @@ async fn a_producer_in_the_leaf_holds_up_its_emptying_only(version: Version) {
     assert_eq!(scene.prune(DAY).await.removed, 0);
     scene.pass(DAY * 2);
     let pruned = scene.prune(DAY).await;
-    assert_eq!((pruned.removed, pruned.pinned_by.as_deref()), (1, Some("mail")), "the next leaf goes before it");
+    assert_eq!(
+        (pruned.removed, pruned.pinned_by.as_deref()),
+        (1, Some("mail")),
+        "the next leaf goes before it"
+    );
     let chunk = owner.fetch(owner.behind(next[0]).await.unwrap(), AMPLE).await.unwrap();
     assert_eq!(ids(&chunk.events), [late]);
     owner.settle(Settle { mark: Some(chunk.end), ..Settle::default() }).await.unwrap();
