@@ -83,17 +83,19 @@ impl Fetch<'_> {
     async fn read_on(&self, window: &Window) -> Result<Chunk> {
         let above = self.after.last_id.0.max(window.lowest());
         let stretch = Stretch::behind(above, window.to.seq());
-        let (standing, read) = tokio::join!(
-            standing(&self.session, self.hold),
+        let (probed, read) = tokio::join!(
+            probe_for(&self.session, self.hold.subscription.id),
             rows_read(&self.session, stretch, &window.from.snapshot, &self.store.appetite),
         );
-        if self.is_paused(standing?).await? {
+        let (probe, standing) = probed?;
+        if self.is_paused(standing).await? {
             return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
         }
         let read = read?;
         let end = read.cut_at.unwrap_or(EventId(stretch.up_to));
-        // At its end nobody knows yet whether there is more: the next read looks behind it.
-        Ok(Chunk { more: true, ..self.chunk(window, self.after.window, &read.rows, end) })
+        let chunk = self.chunk(window, self.after.window, &read.rows, end);
+        // A window that took long to read may have others behind it by now.
+        Ok(Chunk { more: chunk.more || window.to.is_outdated_by(&probe), ..chunk })
     }
 
     /// Finds the window that begins where this subscription stands.

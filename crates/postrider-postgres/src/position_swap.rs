@@ -86,15 +86,15 @@ pub(crate) async fn position_swap(link: &Link) -> Result<()> {
     }
     tx.run(LOCK_TIMEOUT, WHAT).await?;
     let old = look.current.other();
-    match tx.execute(sql!("position_table_lock").from_positions(old), &[], WHAT).await {
+    match tx.execute(sql!("position_table_lock").emptying(old), &[], WHAT).await {
         Err(error) if error.kind() == ErrorKind::Busy => {
             debug!("somebody uses the positions; they are tidied up another time");
             return Ok(());
         }
         locked => locked?,
     };
-    let copied = tx.execute(sql!("position_table_copy").from_positions(old), &[], WHAT).await?;
-    tx.execute(sql!("position_table_truncate").from_positions(old), &[], WHAT).await?;
+    let copied = tx.execute(sql!("position_table_copy").emptying(old), &[], WHAT).await?;
+    tx.execute(sql!("position_table_truncate").emptying(old), &[], WHAT).await?;
     tx.commit(WHAT).await?;
     debug!(copied, "positions that no longer count were removed");
     Ok(())

@@ -56,7 +56,7 @@ impl Sql {
     }
 
     /// The same from one table of positions to the other.
-    pub(crate) fn from_positions(self, old: PositionTable) -> Self {
+    pub(crate) fn emptying(self, old: PositionTable) -> Self {
         Self { old: Some(old), ..self }
     }
 
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(sql.text(&Schema::new("shop").unwrap()), "select 1 from \"shop\".event_7");
         let sql = Sql::new("insert into postrider.position_new from postrider.position_old");
         assert_eq!(
-            sql.from_positions(PositionTable::B).text(&Schema::new("postrider").unwrap()),
+            sql.emptying(PositionTable::B).text(&Schema::new("postrider").unwrap()),
             "insert into postrider.position_a from postrider.position_b"
         );
     }

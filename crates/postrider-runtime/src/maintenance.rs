@@ -16,16 +16,12 @@ pub(crate) async fn prune<S: Store>(store: S, retention: Duration) {
     loop {
         tokio::time::sleep(ROUND_EVERY).await;
         let mut removed = 0;
+        let mut pinned_by = None;
         for _ in 0..BITES_MAX {
             match store.prune(retention).await {
                 Ok(bite) => {
                     removed += bite.removed;
-                    if let Some(subscription) = bite.pinned_by {
-                        warn!(
-                            subscription,
-                            "events older than the retention are kept: this subscription has not read them"
-                        );
-                    }
+                    pinned_by = bite.pinned_by;
                     if !bite.more {
                         break;
                     }
@@ -37,6 +33,24 @@ pub(crate) async fn prune<S: Store>(store: S, retention: Duration) {
             }
             tokio::time::sleep(BITE_PAUSE).await;
         }
+        if let Some(subscription) = pinned_by {
+            warn_of(&store, &subscription).await;
+        }
         debug!(removed, "retention round");
+    }
+}
+
+/// Says who keeps old events from going, and how many they are by now. Nobody may have noticed that it is paused.
+async fn warn_of<S: Store>(store: &S, subscription: &str) {
+    let message = "events older than the retention are kept: this subscription has not read them";
+    match store.subscription_report(subscription).await {
+        Ok(report) => warn!(
+            subscription,
+            lag_events = report.lag_events,
+            lag_seconds = report.lag.unwrap_or_default().as_secs(),
+            paused = report.subscription.paused_at.is_some(),
+            message
+        ),
+        Err(error) => warn!(subscription, %error, message),
     }
 }

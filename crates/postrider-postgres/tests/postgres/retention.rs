@@ -117,9 +117,9 @@ async fn what_exceptions_need_survives_its_leaf(version: Version) {
     let all = DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() };
     assert_eq!(scene.store.dead_letter_replay(all, "ann").await.unwrap(), 1);
     let due = owner.due().await.unwrap();
-    let due: Vec<_> = due.runs.iter().flat_map(|run| run.rows.iter().map(|row| row.event.clone())).collect();
+    let due: Vec<_> = due.runs.iter().flat_map(|run| run.rows.iter().map(|row| &row.event)).collect();
     assert_eq!(due.len(), 2);
-    for event in &due {
+    for event in due {
         let known = events.iter().find(|known| known.id == event.id).unwrap();
         assert_eq!(event, known, "it comes back to the byte");
     }
