@@ -24,7 +24,7 @@ fn age(server: &mut Server) {
         server.stop();
         let mut reset = server.command("pg_resetwal");
         let data = reset.get_envs().find(|(name, _)| *name == "PGDATA").unwrap().1.unwrap().to_owned();
-        let reset = reset.args(["-x", &xid.to_string()]).output().unwrap();
+        let reset = reset.args(["-x", &xid.to_string()]).arg(&data).output().unwrap();
         assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
         // Where the states of transactions around it would be: nothing of them is left.
         let folder = std::path::Path::new(&data).join("pg_xact");
