@@ -38,7 +38,8 @@ impl Receivers {
         for name in SUBSCRIPTIONS {
             store.subscription_create(subscription(name)).await.unwrap();
         }
-        let state = State { history: History::new(ManualClock::new()), seen: Mutex::default(), moved: Notify::new() };
+        let state =
+            State { history: History::new(ManualClock::new()), seen: Mutex::default(), moved: Notify::new() };
         Self { seed, lives: AtomicU64::new(0), state: Arc::new(state) }
     }
 

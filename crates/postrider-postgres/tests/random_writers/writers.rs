@@ -108,7 +108,8 @@ impl Writers {
                 }
                 // The server has crashed; nobody but the ledger knows whether it was committed.
                 Err(error) => assert!(
-                    error.is_closed() || error.as_db_error().is_none_or(|said| said.code().code().starts_with("57")),
+                    error.is_closed()
+                        || error.as_db_error().is_none_or(|said| said.code().code().starts_with("57")),
                     "a producer failed: {error:?}"
                 ),
             }

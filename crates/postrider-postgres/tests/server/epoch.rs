@@ -1,8 +1,8 @@
 //! Transaction numbers cross 2 to the power of 32.
 
 use std::fs;
-use std::os::unix::fs::chown;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::chown;
 
 use postrider_testkit::postgres::{Server, Settings, Version};
 

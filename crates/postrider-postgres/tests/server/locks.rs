@@ -21,7 +21,8 @@ async fn call(owner: &Owner, what: &str) -> Result<()> {
         "take" => store.shards_take("orders", owner.hold.member).await.map(drop),
         "seek" => store.subscription_seek("orders", Start::Now, "ann").await.map(drop),
         "replay" => {
-            let which = DeadLetterQuery { subscription: Some("orders".to_owned()), ..DeadLetterQuery::default() };
+            let which =
+                DeadLetterQuery { subscription: Some("orders".to_owned()), ..DeadLetterQuery::default() };
             store.dead_letter_replay(which, "ann").await.map(drop)
         }
         "pause" => store.subscription_pause("orders").await.map(drop),
@@ -57,7 +58,10 @@ async fn no_two_calls_wait_for_each_other() {
                 stage.run("update postrider.shard set member_id = null");
             }
         }
-        assert_eq!(stage.number("select deadlocks from pg_stat_database where datname = current_database()"), 0);
+        assert_eq!(
+            stage.number("select deadlocks from pg_stat_database where datname = current_database()"),
+            0
+        );
     }
 }
 
@@ -66,7 +70,11 @@ async fn a_snapshot_that_is_held_makes_no_dead_rows_and_stops_nobody() {
     for version in Version::ALL {
         let stage = Stage::on(version).await;
         let holder = stage.session().await;
-        crate::stage::run(&holder, "begin isolation level repeatable read; select count(*) from postrider.event").await;
+        crate::stage::run(
+            &holder,
+            "begin isolation level repeatable read; select count(*) from postrider.event",
+        )
+        .await;
         {
             let store = open(&stage.db).await;
             store.subscription_create(postrider_core::NewSubscription::new("orders")).await.unwrap();

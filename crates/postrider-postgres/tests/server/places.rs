@@ -23,7 +23,10 @@ async fn unusual_names_are_no_obstacle() {
     for version in Version::ALL {
         let server = shared(version);
         let name = format!("Ödn \"{}\" ' $1", std::process::id());
-        server.query("postgres", &format!("create database \"{}\" template template0", name.replace('"', "\"\"")));
+        server.query(
+            "postgres",
+            &format!("create database \"{}\" template template0", name.replace('"', "\"\"")),
+        );
         let url = server.url(&encoded(&name));
         let options = PostgresOptions::from_url(&url).unwrap().schema("select_2").unwrap();
         let store = PostgresStore::open(options).await.unwrap();
@@ -31,7 +34,8 @@ async fn unusual_names_are_no_obstacle() {
         postrider_core::Store::subscription_create(&store, new).await.unwrap();
         let mut owner = Owner::of(&store, "orders").await;
         let p = connect(&url).await;
-        let emit = "insert into select_2.event (topic, type, key, payload) values ('order', 'order', 'k', 'x')";
+        let emit =
+            "insert into select_2.event (topic, type, key, payload) values ('order', 'order', 'k', 'x')";
         p.batch_execute(emit).await.unwrap();
         assert_eq!(owner.read().await, ["x"], "{version:?}");
         owner.leave().await;

@@ -40,7 +40,10 @@ async fn serializable_producers_never_fail_because_of_a_relay() {
             producers.push(tokio::spawn(emit_often(client, number, 100)));
         }
         for producer in producers {
-            producer.await.unwrap().unwrap_or_else(|error| panic!("a producer failed on {version:?}: {error:?}"));
+            producer
+                .await
+                .unwrap()
+                .unwrap_or_else(|error| panic!("a producer failed on {version:?}: {error:?}"));
         }
         witness.judge(&stage.db).await;
         let ours = "select count(*) from pg_locks join pg_stat_activity using (pid)

@@ -122,7 +122,8 @@ pub(crate) async fn produce(url: String, enough: usize, settings: &'static str) 
     let mut emitted = 0;
     while emitted < enough {
         let Ok((client, connection)) =
-            postrider_postgres::tokio_postgres::connect(&url, postrider_postgres::tokio_postgres::NoTls).await
+            postrider_postgres::tokio_postgres::connect(&url, postrider_postgres::tokio_postgres::NoTls)
+                .await
         else {
             // tidy: sleep because a server that recovers has no other sign than its answer
             tokio::time::sleep(Duration::from_millis(20)).await;

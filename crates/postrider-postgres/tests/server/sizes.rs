@@ -100,7 +100,8 @@ async fn odd_bytes_come_out_as_they_went_in() {
 
 #[tokio::test]
 async fn a_small_read_touches_few_pages() {
-    let fetch = include_str!("../../sql/event_fetch.sql").replace("postrider.event_leaf", "postrider.event_0");
+    let fetch =
+        include_str!("../../sql/event_fetch.sql").replace("postrider.event_leaf", "postrider.event_0");
     for version in Version::ALL {
         let stage = Stage::on(version).await;
         stage.run(
@@ -119,11 +120,7 @@ async fn a_small_read_touches_few_pages() {
         let told = lines.join("\n");
         assert!(told.contains("Index Scan using event_0_pkey on event_0"), "{told}");
         let first = lines.iter().find(|line| line.contains("Buffers: shared")).unwrap();
-        let pages: u32 = first
-            .split([' ', '='])
-            .filter_map(|word| word.parse::<u32>().ok())
-            .take(2)
-            .sum();
+        let pages: u32 = first.split([' ', '=']).filter_map(|word| word.parse::<u32>().ok()).take(2).sum();
         assert!(pages > 0 && pages < 50, "{pages} pages on {version:?}:\n{told}");
     }
 }

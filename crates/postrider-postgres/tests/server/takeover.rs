@@ -82,7 +82,8 @@ async fn sleep_through(version: Version, lease: Duration) {
     let url = stage.db.url.clone();
     let follower = tokio::spawn(async move { relay(&url, "follower", lease).await });
     let second = emit(&p, "k", "2").await;
-    until(&stage, &format!("select count(*) from effect where event_id = {second} and who = 'follower'"), 1).await;
+    until(&stage, &format!("select count(*) from effect where event_id = {second} and who = 'follower'"), 1)
+        .await;
     assert!(stopped.elapsed() < lease + Duration::from_secs(20), "{:?} on {version:?}", stopped.elapsed());
     let epochs = "select sum(epoch)::bigint from postrider.shard";
     let (before, shards) = (stage.number(epochs), "select count(distinct member_id) from postrider.shard");
