@@ -8,6 +8,7 @@ mod crashes;
 mod damage;
 mod epoch;
 mod locks;
+mod memory;
 mod network;
 mod places;
 mod producers;

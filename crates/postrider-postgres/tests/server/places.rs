@@ -44,5 +44,5 @@ async fn unusual_names_are_no_obstacle() {
 }
 
 fn encoded(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+    text.bytes().fold(String::new(), |url, byte| format!("{url}%{byte:02X}"))
 }
