@@ -1,5 +1,5 @@
 -- Whether another member that lives holds a shard of the subscription.
--- Index: primary keys. Locks: none of its own; the subscription's lock is held.
+-- Index: primary keys. Locks: none of its own; it counts under the subscription's lock.
 select exists (
     select
     from postrider.shard as shard

@@ -30,12 +30,16 @@ pub(crate) async fn shards_take(
     reader: &Session,
 ) -> Result<Option<(Taken, Holding)>> {
     let id = subscription_get(tx, name).await?.id;
+    if is_owned(tx, id, member).await? {
+        return Ok(None);
+    }
+    // Nobody who lives would be interrupted by this.
+    tx.query(sql!("session_end_stale"), &[&id.0], "end what an owner has left open").await?;
     lock_subscription(tx, id).await?;
     // Read again: it may have been changed while the lock was waited for.
     let subscription = subscription_get(tx, name).await?;
     member_check(tx, member).await?;
-    let owned = tx.query_one(sql!("shard_owned"), &[&id.0, &member.0], WHAT).await?;
-    if owned.try_get(0).doing(WHAT)? {
+    if is_owned(tx, id, member).await? {
         return Ok(None);
     }
     let mut shards: Vec<(Shard, Epoch)> = Vec::with_capacity(usize::from(SHARDS));
@@ -58,6 +62,11 @@ pub(crate) async fn shards_take(
     let hold =
         Hold { subscription: Arc::new(subscription), member, shards: holding.shards(), shard_count: SHARDS };
     Ok(Some((Taken { hold, start, parked }, holding)))
+}
+
+/// Whether another member that lives holds a shard.
+async fn is_owned(tx: &Tx<'_>, id: SubscriptionId, member: MemberId) -> Result<bool> {
+    tx.query_one(sql!("shard_owned"), &[&id.0, &member.0], WHAT).await?.try_get(0).doing(WHAT)
 }
 
 /// Gives back what `hold` holds.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use postrider_core::LogStore;
 use postrider_core::settle::Settle;
-use postrider_core::{LogStore, Store};
 use postrider_testkit::postgres::Version;
 
 use crate::stage::{AMPLE, Owner, Stage, open};

@@ -49,7 +49,7 @@ async fn a_settle_that_is_cut_at_any_byte_has_happened_or_has_not() {
                 owner.settle().await.unwrap();
                 let note = format!("{side:?} {bytes}");
                 emit(&p, "k", &note).await;
-                assert_eq!(owner.read().await, [note.clone()]);
+                assert_eq!(owner.read().await, std::slice::from_ref(&note));
                 proxy.cut_after(side, bytes, Counting::FromNow);
                 let settled = owner.settle().await;
                 if proxy.cuts() == 0 && settled.is_ok() {

@@ -91,8 +91,10 @@ impl Owner {
     pub(crate) async fn of(store: &PostgresStore, subscription: &str) -> Self {
         for _ in 0..300 {
             let member = store.member_join("ada").await.unwrap();
-            if let Some(taken) = store.shards_take(subscription, member).await.unwrap() {
-                return Self { store: store.clone(), hold: taken.hold, at: taken.start };
+            match store.shards_take(subscription, member).await {
+                Ok(Some(taken)) => return Self { store: store.clone(), hold: taken.hold, at: taken.start },
+                Ok(None) => {}
+                Err(error) => assert!(error.is_retryable(), "{error}"),
             }
             // tidy: sleep because the lease of an owner that is gone has to run out
             tokio::time::sleep(Duration::from_millis(100)).await;
