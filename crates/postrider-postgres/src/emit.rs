@@ -27,14 +27,17 @@
 //! | way | for | cost |
 //! |---|---|---|
 //! | `emit(&tx, …)` | anything; works behind a pooler in transaction mode | one round trip; the server parses and plans each time |
-//! | `emit(prepared.on(&tx), …)` | connections that stay: [`Prepared`] | one round trip, the server's work that of a bare prepared insert |
+//! | `emit(prepared.on(&tx), …)` | connections that stay: [`Prepared`] | one round trip, little more work for the server than a bare prepared insert |
 //! | [`emit_all`] | some events at once, ids wanted | one round trip for a thousand |
 //! | [`copy()`] | loads of events, no ids | the server reads them as fast as from a bare `COPY` |
 //! | plain SQL | other languages | see the crate's front page |
 //!
 //! tokio-postgres keeps no prepared statements and gives a connection no name by which we could keep them, so the
-//! caller does. What the plain way costs was measured on PostgreSQL 15 and 18, in a transaction of one event: the
-//! server works about FIGURE longer than with a prepared statement.
+//! caller does. What that is worth, in the server's instructions for one insert (PostgreSQL 15, callgrind): a bare
+//! prepared insert into a plain table 124k, ours prepared 162k, ours parsed and planned each time 264k. Of the 38k
+//! the check on the payload's length takes 19k and the way to the leaf 14k. In transactions of one event, flushed,
+//! 8 connections on two busy cores, in turns with the bare insert: prepared 0.96 of its rate on PostgreSQL 15 and
+//! 0.93 on 18, the plain way 0.7 to 0.8; a quarter of the rounds is 0.1 away from that.
 
 mod batch;
 mod copy;
@@ -102,7 +105,7 @@ impl Schema {
     }
 }
 
-impl<'a, T> From<T> for On<'a, T> {
+impl<T> From<T> for On<'_, T> {
     fn from(tx: T) -> Self {
         On { schema: &POSTRIDER, tx }
     }

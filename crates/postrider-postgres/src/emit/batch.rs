@@ -29,7 +29,7 @@ pub(super) fn batches(events: &[NewEvent]) -> impl Iterator<Item = Batch<'_>> {
         events.peek()?;
         let mut batch = Batch::default();
         while let Some(values) = events.next_if(|_| batch.has_room()) {
-            batch.push(values);
+            batch.push(&values);
         }
         Some(batch)
     })
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
         self.len() < limits::EMIT_EVENTS_MAX && self.bytes < limits::EMIT_BYTES_MAX
     }
 
-    fn push(&mut self, values: Values<'a>) {
+    fn push(&mut self, values: &Values<'a>) {
         self.bytes += values.payload.len();
         self.topics.push(values.topic);
         self.kinds.push(values.kind);

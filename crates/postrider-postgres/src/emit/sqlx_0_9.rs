@@ -172,6 +172,7 @@ fn from_sqlx(error: sqlx::Error) -> Error {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
 fn cannot_encode(error: BoxDynError) -> Error {
     Error::new(ErrorKind::Internal, format!("cannot {WHAT}: {error}"))
 }
