@@ -36,6 +36,21 @@
 //! | `subscription`, `place`, `seek`, `dead_letter`, `audit` | what do people change? |
 //! | `event`, `delivery`, `attempt`, `lag`, `report`, `check` | what do people look at? |
 //!
+//! # Emitting from other languages
+//!
+//! An event is a row. Leave `xid`, `id` and `created_at` out, and write the payload as bytes: a literal is read as
+//! PostgreSQL reads `bytea`, where a backslash has a meaning.
+//!
+//! ```sql
+//! insert into postrider.event (topic, type, key, payload)
+//! values ('order', 'order.created', '42', convert_to('{"total": 12}', 'UTF8'))
+//! returning id;
+//! ```
+//!
+//! The function `postrider.emit` takes a delay and an idempotency key too. Whoever emits with a key that is in use waits until
+//! the other transaction has ended: the only wait between producers. [`producer_grants`] gives the statements that let
+//! a role emit and nothing else.
+//!
 //! The protocol by which the log is read, and why it loses nothing, is at the head of [`postrider_core::log`].
 //!
 //! # What to know about PostgreSQL
