@@ -322,3 +322,22 @@ async fn fit(client: &Client, role: Role) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use postrider_testkit::postgres::{Version, shared};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_people_do_is_flushed_whatever_the_databases_default() {
+        for (default, held) in [("off", "on"), ("remote_apply", "remote_apply")] {
+            let database = shared(Version::V15).create_database();
+            database.query(&format!("alter database {} set synchronous_commit = {default}", database.name));
+            let options = PostgresOptions::from_url(&database.url).unwrap();
+            let session = Session::connect(&options, Role::Operator).await.unwrap();
+            let row = session.client.query_one("show synchronous_commit", &[]).await.unwrap();
+            assert_eq!(row.get::<_, &str>(0), held);
+        }
+    }
+}
