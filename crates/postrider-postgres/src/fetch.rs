@@ -38,6 +38,12 @@ const REACH: i64 = 2_000;
 /// How long a window waits for the server's own flushes before one is asked for.
 const FLUSH_AFTER: Duration = Duration::from_millis(20);
 
+/// How often a window that waits for the server's flushes asks for them before it is asked for again by its reader.
+const FLUSH_LOOKS: u32 = 4;
+
+/// After so many looks that found nothing the next one only probes.
+const QUIET: u32 = 8;
+
 /// How long an owner that is served from memory may go without asking whether it still is one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -50,6 +56,8 @@ pub(crate) struct SharedTail {
     newest_at: Option<Instant>,
     /// When the probe began that opened the window which waits for the disk.
     pending_at: Option<Instant>,
+    /// Looks in a row that found nothing.
+    quiet: u32,
 }
 
 /// One fetch under way.
@@ -153,7 +161,9 @@ impl Fetch<'_> {
         shared.newest_at = shared.pending_at.take();
         if Arc::ptr_eq(&window.from, tick) {
             drop(shared);
-            self.chunk_of(&window, &rows, cut)
+            let chunk = self.chunk_of(&window, &rows, cut)?;
+            // Ids were drawn whose rows are not visible: a commit is near.
+            Ok(Chunk { soon: rows.is_empty() && !cut, ..chunk })
         } else if is_later(shared.newest_at) {
             self.own_window(tick, window.to)
         } else {
@@ -178,15 +188,23 @@ impl Fetch<'_> {
         // to the window and not have been read. So neither may be held up by preparing it while the other goes out.
         probe_prepare(&self.session).await?;
         rows_prepare(&self.session, &stretch).await?;
-        let (probed, read) = tokio::join!(
-            biased;
-            probe_for(&self.session, self.hold.subscription.id),
-            rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite),
-        );
-        let ((probe, standing), mut read) = (probed?, read?);
+        let probe = probe_for(&self.session, self.hold.subscription.id);
+        let ((probe, standing), read) = if shared.quiet < QUIET {
+            let rows = rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite);
+            let (probed, read) = tokio::join!(biased; probe, rows);
+            (probed?, Some(read?))
+        } else {
+            (probe.await?, None)
+        };
         if self.is_paused(standing).await? || !(forced || from.is_outdated_by(&probe)) {
+            shared.quiet = shared.quiet.saturating_add(1);
             return Ok(false);
         }
+        shared.quiet = 0;
+        let mut read = match read {
+            Some(read) => read,
+            None => rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite).await?,
+        };
         let window = Window { to: Arc::new(from.next(&probe)), from };
         let mut stretch = Stretch::behind(above, window.to.seq());
         let lowest = window.lowest();
@@ -199,7 +217,9 @@ impl Fetch<'_> {
             read.rows.into_iter().filter(|row| window.to.snapshot.sees(row.xid)).collect();
         let cut = read.cut_at.is_some() || stretch.up_to < window.to.seq();
         shared.pending_at = Some(began);
-        let inserted = if probe.is_flushed() { Lsn::default() } else { probe.inserted };
+        // A window without rows, such as one opened by ids that were drawn and not committed yet, hands nothing out.
+        let durable = probe.is_flushed() || (rows.is_empty() && !cut);
+        let inserted = if durable { Lsn::default() } else { probe.inserted };
         shared.tail.pending = Some(Pending { window, rows, cut, inserted });
         Ok(true)
     }
@@ -212,10 +232,12 @@ impl Fetch<'_> {
             return Ok(true);
         }
         let inserted = pending.inserted;
-        let (probe, standing) = probe_for(&self.session, self.hold.subscription.id).await?;
-        self.is_paused(standing).await?;
-        if probe.flushed >= inserted {
-            return Ok(true);
+        for _ in 0..FLUSH_LOOKS {
+            let (probe, standing) = probe_for(&self.session, self.hold.subscription.id).await?;
+            self.is_paused(standing).await?;
+            if probe.flushed >= inserted {
+                return Ok(true);
+            }
         }
         if shared.pending_at.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
             self.store.flush().await?;
