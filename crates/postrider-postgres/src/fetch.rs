@@ -56,6 +56,8 @@ pub(crate) struct SharedTail {
     newest_at: Option<Instant>,
     /// When the probe began that opened the window which waits for the disk.
     pending_at: Option<Instant>,
+    /// Up to which id that window was read.
+    pending_to: i64,
     /// Looks in a row that found nothing.
     quiet: u32,
 }
@@ -123,7 +125,8 @@ impl Fetch<'_> {
                 if self.is_paused_lately().await? {
                     return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
                 }
-                let chunk = self.chunk_of(&next.window, &next.rows, false)?;
+                let end = EventId(next.window.to.seq());
+                let chunk = self.chunk(&next.window, self.number(&next.window)?, &next.rows, end);
                 Ok(Chunk { more: chunk.more || !newest, ..chunk })
             }
             Served::AtEnd => self.open(shared, tick, false).await,
@@ -153,6 +156,11 @@ impl Fetch<'_> {
         if !self.is_on_disk(&mut shared).await? {
             return Ok(Chunk { soon: true, ..Chunk::empty(self.after) });
         }
+        if self.is_paused_lately().await? {
+            // Others may take the window; this subscription finds it again when it goes on.
+            return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
+        }
+        let read_to = EventId(shared.pending_to);
         let Some(Pending { window, rows, cut, .. }) = shared.tail.pending.take() else {
             return Ok(Chunk::empty(self.after));
         };
@@ -161,7 +169,7 @@ impl Fetch<'_> {
         shared.newest_at = shared.pending_at.take();
         if Arc::ptr_eq(&window.from, tick) {
             drop(shared);
-            let chunk = self.chunk_of(&window, &rows, cut)?;
+            let chunk = self.chunk(&window, self.number(&window)?, &rows, read_to);
             // Ids were drawn whose rows are not visible: a commit is near.
             Ok(Chunk { soon: rows.is_empty() && !cut, ..chunk })
         } else if is_later(shared.newest_at) {
@@ -215,8 +223,10 @@ impl Fetch<'_> {
         }
         let rows: Arc<[LogRow]> =
             read.rows.into_iter().filter(|row| window.to.snapshot.sees(row.xid)).collect();
-        let cut = read.cut_at.is_some() || stretch.up_to < window.to.seq();
-        shared.pending_at = Some(began);
+        // Not the last row that is left: none of those that were read may be visible at the window's end.
+        let read_to = read.cut_at.unwrap_or(EventId(stretch.up_to));
+        let cut = !window.ends_at(read_to);
+        (shared.pending_at, shared.pending_to) = (Some(began), read_to.0);
         // A window without rows, such as one opened by ids that were drawn and not committed yet, hands nothing out.
         let durable = probe.is_flushed() || (rows.is_empty() && !cut);
         let inserted = if durable { Lsn::default() } else { probe.inserted };
@@ -244,21 +254,6 @@ impl Fetch<'_> {
             return Ok(true);
         }
         Ok(false)
-    }
-
-    /// The first chunk of a window that this subscription now enters.
-    fn chunk_of(&self, window: &Window, rows: &[LogRow], cut: bool) -> Result<Chunk> {
-        let number = self.number(window)?;
-        let end = match rows.last().filter(|_| cut) {
-            Some(last) => last.event.id,
-            // Nothing in its first stretch, which began at the lower of two places: it may go on in the next leaf.
-            None if cut => {
-                let above = window.from.eager_lowest(REACH).min(window.lowest());
-                EventId(Stretch::behind(above, window.to.seq()).up_to)
-            }
-            None => EventId(window.to.seq()),
-        };
-        Ok(self.chunk(window, number, rows, end))
     }
 
     /// What is wanted of some rows that end at `end`, as far as there is room.
