@@ -153,6 +153,36 @@ async fn what_commits_between_the_first_read_and_the_first_probe_is_delivered() 
     }
 }
 
+/// A read full of rows that belong to a later window says nothing about what lies behind them.
+#[tokio::test]
+async fn a_large_commit_between_probe_and_read_hides_nothing_behind_it() {
+    for version in Version::ALL {
+        let stage = Stage::in_database(shared(version).create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        // Everything is prepared by now, so that the probe is not held up by what holds up the read.
+        assert!(owner.read().await.is_empty());
+        let (bulk, p) = (stage.session().await, stage.session().await);
+        let many = "begin; insert into postrider.event (topic, type, key, payload)
+                    select 'order', 'order', 'bulk', 'bulk' from generate_series(1, 10000)";
+        crate::stage::run(&bulk, many).await;
+        emit(&p, "small", "small").await;
+        crate::stage::run(&bulk, "lock table postrider.event_0 in access exclusive mode").await;
+        let reading = tokio::spawn(async move {
+            let first = owner.read().await;
+            (first, owner)
+        });
+        let waits = "select count(*) from pg_locks join pg_stat_activity using (pid)
+                     where not granted and application_name = 'postrider/reader'
+                         and datname = current_database()";
+        until(|| stage.number(waits) == 1).await;
+        crate::stage::run(&bulk, "commit").await;
+        let (mut notes, mut owner) = reading.await.unwrap();
+        notes.extend(owner.read().await);
+        let count = |wanted: &str| notes.iter().filter(|note| *note == wanted).count();
+        assert_eq!((count("small"), count("bulk")), (1, 10_000), "{version:?}");
+    }
+}
+
 /// Waits for something that only the server knows.
 async fn until(reached: impl Fn() -> bool) {
     for _ in 0..3_000 {
