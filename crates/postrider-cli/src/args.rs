@@ -141,6 +141,31 @@ pub(crate) struct BenchArgs {
     /// Folder to work in, on the disk that is to be measured; the system's temporary one if not given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<std::path::PathBuf>,
+    /// Measure only these, separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub(crate) only: Vec<BenchPart>,
+}
+
+impl BenchArgs {
+    /// Whether a part was asked for.
+    pub(crate) fn wants(&self, part: BenchPart) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
+}
+
+/// A part of the benchmark. SQLite has `emit`, `drain` and `latency`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchPart {
+    /// Emit, one by one and in bulk
+    Emit,
+    /// From COMMIT to the handler; on SQLite what a relay costs a producer
+    Latency,
+    /// What a relay costs that has nothing to do
+    Idle,
+    /// Delivery beside a snapshot that somebody holds
+    Snapshot,
+    /// Draining a backlog
+    Drain,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -23,26 +23,25 @@ use tokio::sync::MutexGuard;
 
 use crate::fence::{Standing, look_again, lost, standing};
 use crate::holding::Start;
-use crate::log_rows::{rows_prepare, rows_read};
+use crate::log_rows::{log_look, rows_read};
 use crate::options::Durability;
 use crate::position::SHARDS;
-use crate::probe::{probe_for, probe_prepare};
+use crate::probe::{is_flushed, probe_for};
 use crate::session::Session;
 use crate::store::Inner;
 use crate::turn::Stretch;
 
 /// How far below the last id a read begins in the hope to meet transactions that were late. Those that were
 /// later still are looked for once they are known to have committed.
-const REACH: i64 = 2_000;
+///
+/// Beside a writer that stays open every look reads that far: 2,000 ids made one look cost 0.6 ms instead of 0.2.
+const REACH: i64 = 64;
 
 /// How long a window waits for the server's own flushes before one is asked for.
 const FLUSH_AFTER: Duration = Duration::from_millis(20);
 
 /// How often a window that waits for the server's flushes asks for them before it is asked for again by its reader.
 const FLUSH_LOOKS: u32 = 4;
-
-/// After so many looks that found nothing the next one only probes.
-const QUIET: u32 = 8;
 
 /// How long an owner that is served from memory may go without asking whether it still is one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -58,8 +57,6 @@ pub(crate) struct SharedTail {
     pending_at: Option<Instant>,
     /// Up to which id that window was read.
     pending_to: i64,
-    /// Looks in a row that found nothing.
-    quiet: u32,
 }
 
 /// One fetch under way.
@@ -192,27 +189,12 @@ impl Fetch<'_> {
         let began = Instant::now();
         let above = from.eager_lowest(REACH);
         let stretch = Stretch::behind(above, i64::MAX);
-        // The server must take the probe's snapshot before that of the read: what commits between the two would belong
-        // to the window and not have been read. So neither may be held up by preparing it while the other goes out.
-        probe_prepare(&self.session).await?;
-        rows_prepare(&self.session, &stretch).await?;
-        let probe = probe_for(&self.session, self.hold.subscription.id);
-        let ((probe, standing), read) = if shared.quiet < QUIET {
-            let rows = rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite);
-            let (probed, read) = tokio::join!(biased; probe, rows);
-            (probed?, Some(read?))
-        } else {
-            (probe.await?, None)
-        };
+        let id = self.hold.subscription.id;
+        let (probe, standing, mut read) =
+            log_look(&self.session, id, stretch, &from.snapshot, &self.store.appetite).await?;
         if self.is_paused(standing).await? || !(forced || from.is_outdated_by(&probe)) {
-            shared.quiet = shared.quiet.saturating_add(1);
             return Ok(false);
         }
-        shared.quiet = 0;
-        let mut read = match read {
-            Some(read) => read,
-            None => rows_read(&self.session, stretch, &from.snapshot, &self.store.appetite).await?,
-        };
         let window = Window { to: Arc::new(from.next(&probe)), from };
         let mut stretch = Stretch::behind(above, window.to.seq());
         let lowest = window.lowest();
@@ -243,9 +225,7 @@ impl Fetch<'_> {
         }
         let inserted = pending.inserted;
         for _ in 0..FLUSH_LOOKS {
-            let (probe, standing) = probe_for(&self.session, self.hold.subscription.id).await?;
-            self.is_paused(standing).await?;
-            if probe.flushed >= inserted {
+            if is_flushed(&self.session, inserted).await? {
                 return Ok(true);
             }
         }

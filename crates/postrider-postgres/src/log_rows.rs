@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
-use postrider_core::log::{LogRow, Snapshot};
+use postrider_core::log::{LogRow, Probe, Snapshot};
+use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, EventId, Result, limits};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::event_row::event_read;
+use crate::fence::Standing;
+use crate::probe::{PROBE_COLUMNS, probe_read};
 use crate::session::Session;
 use crate::turn::Stretch;
 use crate::values::{SnapshotValue, XidValue};
@@ -71,35 +74,59 @@ pub(crate) async fn rows_read(
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
         [&stretch.above, &stretch.up_to, &from, &(asked as i64)];
     let stream = session.stream(sql!("event_fetch").on_leaf(leaf), &parameters, WHAT).await?;
-    let mut read = Reading { rows: Vec::with_capacity(asked), large: Vec::new(), bytes: 0 };
+    let mut read = Reading::new(asked);
     let collect = async {
         let mut stream = pin!(stream);
         while let Some(row) = stream.try_next().await? {
-            if !read.take(&row)? {
+            if !read.take(&row, 0)? {
                 break;
             }
         }
         Ok(())
     };
     session.bounded(WHAT, collect).await?;
-    let Reading { mut rows, large, bytes } = read;
-    appetite.learn(rows.len(), bytes);
-    let full = rows.len() == asked || bytes >= limits::CHUNK_BYTES_MAX;
-    if !large.is_empty() {
-        payloads_add(session, leaf, &mut rows, &large).await?;
-    }
-    let cut_at = rows.last().filter(|_| full).map(|row| row.event.id);
-    Ok(RowsRead { rows, cut_at })
+    read.finish(session, leaf, appetite).await
 }
 
-/// Makes the next read of this session from the leaf of `stretch` go out at once.
-pub(crate) async fn rows_prepare(session: &Session, stretch: &Stretch) -> Result<()> {
+/// Looks at the log's end and reads what lies in the stretch and `from` did not see, in one statement: the rows are
+/// visible at the moment that the probe names.
+pub(crate) async fn log_look(
+    session: &Session,
+    id: SubscriptionId,
+    stretch: Stretch,
+    from: &Snapshot,
+    appetite: &Appetite,
+) -> Result<(Probe, Option<Standing>, RowsRead)> {
     let leaf = stretch.turn.leaf();
-    session.prepare(sql!("event_fetch").on_leaf(leaf), WHAT).await.map(drop)
+    let asked = appetite.rows();
+    let from = SnapshotValue(from.clone());
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+        [&stretch.above, &stretch.up_to, &from, &(asked as i64), &id.0];
+    let stream = session.stream(sql!("event_look").on_leaf(leaf), &parameters, WHAT).await?;
+    let mut read = Reading::new(asked);
+    let mut probed = None;
+    let collect = async {
+        let mut stream = pin!(stream);
+        while let Some(row) = stream.try_next().await? {
+            if probed.is_none() {
+                probed = Some(probe_read(&row)?);
+            }
+            let nothing = row.try_get::<_, Option<i64>>(PROBE_COLUMNS + 1)?.is_none();
+            if nothing || !read.take(&row, PROBE_COLUMNS)? {
+                break;
+            }
+        }
+        Ok(())
+    };
+    session.bounded(WHAT, collect).await?;
+    let (probe, standing) = probed
+        .ok_or_else(|| Error::new(ErrorKind::Internal, format!("cannot {WHAT}: the sequence has no row")))?;
+    Ok((probe, standing, read.finish(session, leaf, appetite).await?))
 }
 
 /// A read under way.
 struct Reading {
+    asked: usize,
     rows: Vec<LogRow>,
     /// The rows whose payload did not come with them.
     large: Vec<usize>,
@@ -107,17 +134,33 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes a row in; whether there is room for another.
-    fn take(&mut self, row: &Row) -> Result<bool, tokio_postgres::Error> {
-        let xid = row.try_get::<_, XidValue>(0)?.0;
-        let event = event_read(row, 1)?;
-        let length = row.try_get::<_, i32>(9)? as usize;
+    fn new(asked: usize) -> Self {
+        Self { asked, rows: Vec::new(), large: Vec::new(), bytes: 0 }
+    }
+
+    /// Takes in what a row holds from column `first` on; whether there is room for another.
+    fn take(&mut self, row: &Row, first: usize) -> Result<bool, tokio_postgres::Error> {
+        let xid = row.try_get::<_, XidValue>(first)?.0;
+        let event = event_read(row, first + 1)?;
+        let length = row.try_get::<_, i32>(first + 9)? as usize;
         if event.payload.len() < length {
             self.large.push(self.rows.len());
         }
         self.bytes += event.bytes() + (length - event.payload.len().min(length));
         self.rows.push(LogRow { xid, event: Arc::new(event) });
         Ok(self.bytes < limits::CHUNK_BYTES_MAX)
+    }
+
+    /// Fetches what is missing.
+    async fn finish(self, session: &Session, leaf: u8, appetite: &Appetite) -> Result<RowsRead> {
+        let Self { asked, mut rows, large, bytes } = self;
+        appetite.learn(rows.len(), bytes);
+        let full = rows.len() == asked || bytes >= limits::CHUNK_BYTES_MAX;
+        if !large.is_empty() {
+            payloads_add(session, leaf, &mut rows, &large).await?;
+        }
+        let cut_at = rows.last().filter(|_| full).map(|row| row.event.id);
+        Ok(RowsRead { rows, cut_at })
     }
 }
 

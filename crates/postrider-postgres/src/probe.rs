@@ -13,34 +13,40 @@ use crate::values::SnapshotValue;
 
 const WHAT: &str = "look at the end of the log";
 
+/// Columns that a probe takes at the beginning of a row.
+pub(crate) const PROBE_COLUMNS: usize = 8;
+
 /// Looks, in a transaction of its own. Nothing is written: no xid, no WAL.
 pub(crate) async fn probe(session: &Session) -> Result<Probe> {
     let rows = session.query(sql!("probe"), &[&None::<i64>], WHAT).await?;
-    probe_read(&rows[0]).doing(WHAT)
+    probe_read(&rows[0]).map(|(probe, _)| probe).doing(WHAT)
 }
 
 /// The same for an owner, who learns how its subscription stands; none if it was deleted.
 pub(crate) async fn probe_for(session: &Session, id: SubscriptionId) -> Result<(Probe, Option<Standing>)> {
     let rows = session.query(sql!("probe"), &[&Some(id.0)], WHAT).await?;
-    Ok((probe_read(&rows[0]).doing(WHAT)?, standing_read(&rows[0], 6).doing(WHAT)?))
+    probe_read(&rows[0]).doing(WHAT)
 }
 
-/// Makes the next probe of this session go out at once, before whatever is sent after it.
-pub(crate) async fn probe_prepare(session: &Session) -> Result<()> {
-    session.prepare(sql!("probe"), WHAT).await.map(drop)
+/// Whether the WAL is on disk up to `inserted`, or comes to be within a fraction of a millisecond.
+pub(crate) async fn is_flushed(session: &Session, inserted: Lsn) -> Result<bool> {
+    let rows = session.query(sql!("flushed"), &[&PgLsn::from(inserted.0)], WHAT).await?;
+    Ok(!rows.is_empty())
 }
 
-fn probe_read(row: &Row) -> Result<Probe, tokio_postgres::Error> {
+/// The probe at the beginning of a row, and how the subscription stood that it asked about.
+pub(crate) fn probe_read(row: &Row) -> Result<(Probe, Option<Standing>), tokio_postgres::Error> {
     let (last_value, is_called): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
     let snapshot = row.try_get::<_, SnapshotValue>(3)?.0;
     // The age of xid 3 is the low half of the next xid, less 3.
     let low = (row.try_get::<_, i32>(2)? as u32).wrapping_add(3);
-    Ok(Probe {
+    let probe = Probe {
         next_xid: Xid::widen(low, snapshot.xmax()),
         snapshot,
         // Before the first draw a sequence shows the value that it will give.
         seq: if is_called { last_value } else { last_value - 1 },
         inserted: Lsn(row.try_get::<_, PgLsn>(4)?.into()),
         flushed: Lsn(row.try_get::<_, PgLsn>(5)?.into()),
-    })
+    };
+    Ok((probe, standing_read(row, 6)?))
 }

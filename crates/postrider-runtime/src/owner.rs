@@ -348,7 +348,7 @@ impl<S: LogStore> Owner<S> {
             consider(until);
         }
         // A deadline that has passed without effect must not spin.
-        next.max(now + Duration::from_micros(100))
+        next.max(now + Duration::from_micros(50))
     }
 
     fn take_in(&mut self, happened: Happened) -> Result<Option<Ended>> {
@@ -398,10 +398,13 @@ impl<S: LogStore> Owner<S> {
         self.paused = chunk.paused;
         let found = !chunk.events.is_empty();
         self.at_end = !found && !chunk.more && !chunk.soon;
-        if found || chunk.more || chunk.soon {
-            self.poller.found();
+        let now = self.now();
+        if found {
+            self.poller.found(now);
+        } else if chunk.more || chunk.soon {
+            self.poller.expected(now);
         }
-        self.poll_at = self.now() + if chunk.more { Duration::ZERO } else { self.poller.missed() };
+        self.poll_at = now + if chunk.more { Duration::ZERO } else { self.poller.wait(now) };
         #[cfg(feature = "sabotage")]
         if self.context.sabotage == Some(crate::sabotage::Sabotage::TrustWakes) && !chunk.more {
             self.poll_at = Duration::MAX;

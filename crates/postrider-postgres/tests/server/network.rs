@@ -155,7 +155,7 @@ async fn what_commits_between_the_first_read_and_the_first_probe_is_delivered() 
 
 /// A read full of rows that belong to a later window says nothing about what lies behind them.
 #[tokio::test]
-async fn a_large_commit_between_probe_and_read_hides_nothing_behind_it() {
+async fn a_large_commit_while_a_read_waits_hides_nothing_behind_it() {
     for version in Version::ALL {
         let stage = Stage::in_database(shared(version).create_database()).await;
         let mut owner = stage.owner("orders").await;

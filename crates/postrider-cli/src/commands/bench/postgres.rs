@@ -9,9 +9,9 @@ use postrider_postgres::bare::{self, Listener, Observer, Producer, Scratch};
 use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_runtime::{Relay, Worker};
 
-use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_bytes};
+use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, event, panicked, start_relay};
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -27,28 +27,33 @@ const PACED: u64 = 4;
 /// Runs everything in a database that is gone afterwards.
 pub(super) async fn run(args: &BenchArgs, url: &str, output: &Output) -> Result<Vec<Measure>> {
     let scratch = Scratch::create(url).await?;
-    let progress = Progress::new(output, Some(6));
-    let measured = measure(args, &scratch, &progress).await;
-    drop(progress);
+    let measured = measure(args, &scratch, output).await;
     scratch.remove().await?;
     measured
 }
 
-async fn measure(args: &BenchArgs, scratch: &Scratch, progress: &Progress) -> Result<Vec<Measure>> {
+async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result<Vec<Measure>> {
     let url = scratch.url();
     let store = PostgresStore::open(PostgresOptions::from_url(url)?).await?;
-    let mut measures = emit_rates(scratch).await?;
-    progress.advance(1);
-    measures.push(bulk(url).await?);
-    progress.advance(1);
-    measures.extend(latencies(&store, url, args.seconds).await?);
-    progress.advance(1);
-    measures.extend(idle(&store, url, args.seconds).await?);
-    progress.advance(1);
-    measures.extend(held_snapshot(&store, url, args.seconds).await?);
-    progress.advance(1);
-    measures.extend(drains(url, args.events as usize).await?);
-    progress.advance(1);
+    let parts = [BenchPart::Emit, BenchPart::Latency, BenchPart::Idle, BenchPart::Snapshot, BenchPart::Drain];
+    let wanted: Vec<BenchPart> = parts.into_iter().filter(|part| args.wants(*part)).collect();
+    let progress = Progress::new(output, Some(wanted.len() as u64));
+    let mut measures = Vec::new();
+    for part in wanted {
+        measures.extend(match part {
+            BenchPart::Emit => {
+                let mut rates = emit_rates(scratch).await?;
+                rates.push(bulk(url).await?);
+                rates
+            }
+            BenchPart::Latency => latencies(&store, url, args.seconds).await?,
+            BenchPart::Idle => idle(&store, url, args.seconds).await?,
+            BenchPart::Snapshot => held_snapshot(&store, url, args.seconds).await?,
+            BenchPart::Drain => drains(url, args.events as usize).await?,
+        });
+        progress.advance(1);
+    }
+    measures.push(memory_peak());
     Ok(measures)
 }
 
@@ -281,15 +286,12 @@ async fn paced(url: &str, stamps: &Arc<Stamps>, emit: Option<()>) -> Result<()> 
 
 /// What a relay costs that has nothing to do, here and on the server if it is on this machine.
 async fn idle(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
-    let observer = Observer::connect(url).await?;
     let (stop, running) = start_relay(store);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let backends = observer.backends().await?;
-    let server = || backends.iter().map(|pid| cpu_seconds_of(*pid)).sum::<f64>();
-    let (ours, theirs, began) = (cpu_seconds(), server(), Instant::now());
+    let (ours, theirs, began) = (cpu_seconds(), server_work(url).await?, Instant::now());
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let elapsed = began.elapsed().as_secs_f64();
-    let (ours, theirs) = ((cpu_seconds() - ours) / elapsed, (server() - theirs) / elapsed);
+    let (ours, theirs) = ((cpu_seconds() - ours) / elapsed, (server_work(url).await? - theirs) / elapsed);
     drop(stop);
     running.await.map_err(panicked)??;
     let measure = |name, share: f64| Measure {
@@ -307,6 +309,7 @@ async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result
     let observer = Observer::connect(url).await?;
     let dead_before = Observer::connect(url).await?.dead_rows().await?;
     let mut delivered = [0, 0];
+    let mut halves = [0.0; 2];
     for (held, delivered) in delivered.iter_mut().enumerate() {
         if held == 1 {
             observer.hold_snapshot().await?;
@@ -323,9 +326,11 @@ async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let relay = Relay::new(store.clone()).retention(None).worker(worker);
         let running = tokio::spawn(relay.run(async { stopped.await.unwrap_or_default() }));
-        for _ in 0..2 {
+        for half in &mut halves {
+            let before = server_work(url).await?;
             let stamps = Stamps::new(RATE * seconds.div_ceil(2));
             tokio::try_join!(paced(url, &stamps, Some(())), paced(url, &stamps, Some(())))?;
+            *half = server_work(url).await? - before;
         }
         *delivered = count.load(Ordering::Relaxed);
         drop(stop);
@@ -337,13 +342,29 @@ async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result
     if dead.0 > 0 {
         return Err(Error::new(ErrorKind::Internal, format!("{} dead rows in the log", dead.0)));
     }
-    Ok(vec![Measure {
-        name: "delivered beside a held snapshot, 2000/s",
-        value: delivered[1] as f64,
-        unit: "events",
-        reference: delivered[0] as f64,
-        ratio: delivered[1] as f64 / delivered[0] as f64,
-    }])
+    let [early, late] = halves;
+    Ok(vec![
+        Measure {
+            name: "delivered beside a held snapshot, 2000/s",
+            value: delivered[1] as f64,
+            unit: "events",
+            reference: delivered[0] as f64,
+            ratio: delivered[1] as f64 / delivered[0] as f64,
+        },
+        Measure {
+            name: "the server's work meanwhile, second half to first",
+            value: late,
+            unit: "s of a core",
+            reference: early,
+            ratio: late / early,
+        },
+    ])
+}
+
+/// Seconds for which the server's processes have computed that read and settle for a relay.
+async fn server_work(url: &str) -> Result<f64> {
+    let backends = Observer::connect(url).await?.backends().await?;
+    Ok(backends.into_iter().map(cpu_seconds_of).sum())
 }
 
 /// Draining a large and a small backlog with a handler that does nothing, each in a schema that holds nothing else.
@@ -357,7 +378,6 @@ async fn drains(url: &str, events: usize) -> Result<Vec<Measure>> {
     for begin in (0..events).step_by(BULK) {
         producer.copy_bare((begin..events.min(begin + BULK)).map(|n| n % KEYS), PAYLOAD).await?;
     }
-    let mut memory = 0;
     for _ in 0..ROUNDS_OF_DRAINS {
         let mut little = Samples::default();
         let mut start = Samples::default();
@@ -367,7 +387,6 @@ async fn drains(url: &str, events: usize) -> Result<Vec<Measure>> {
         }
         let (count, bare) = bare::select(url).await?;
         let drained = drain(&large, events, runs.next()).await?;
-        memory = memory.max(drained.memory).max(resident_bytes());
         let per_event = |took: Duration, count: usize| took.div_f64(count as f64);
         against_bare.push(per_event(drained.whole, events), per_event(bare, count));
         let little = little.median().saturating_sub(start.median());
@@ -389,14 +408,19 @@ async fn drains(url: &str, events: usize) -> Result<Vec<Measure>> {
             reference: against_small.reference() * 1e9,
             ratio: 1.0 / against_small.speed(),
         },
-        Measure {
-            name: "resident memory, against 64 MiB",
-            value: memory as f64 / MIB,
-            unit: "MiB",
-            reference: 64.0,
-            ratio: memory as f64 / MIB / 64.0,
-        },
     ])
+}
+
+/// The most memory that was resident at any time, by the kernel's account.
+fn memory_peak() -> Measure {
+    let peak = resident_peak() as f64 / MIB;
+    Measure {
+        name: "resident memory, against 64 MiB",
+        value: peak,
+        unit: "MiB",
+        reference: 64.0,
+        ratio: peak / 64.0,
+    }
 }
 
 /// How long it takes to drain a store from its oldest event on, or from now on if there is to be none.

@@ -74,6 +74,13 @@ pub(crate) fn resident_bytes() -> u64 {
     pages.unwrap_or_default() * rustix::param::page_size() as u64
 }
 
+/// The most memory of this process that was resident at any time; zero where the system does not tell.
+pub(crate) fn resident_peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or_default() * 1024
+}
+
 /// Seconds that this process has computed so far; zero where the system does not tell.
 pub(crate) fn cpu_seconds() -> f64 {
     cpu_seconds_of(std::process::id().cast_signed())

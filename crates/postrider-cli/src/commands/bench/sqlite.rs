@@ -11,7 +11,7 @@ use super::rounds::{Rounds, Samples};
 use super::{
     Drained, KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, event, panicked, start_relay,
 };
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -22,10 +22,17 @@ pub(super) async fn run(args: &BenchArgs, output: &Output) -> Result<Vec<Measure
     let folder = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::new(&folder)?;
     let progress = Progress::new(output, Some(5));
-    let mut measures = emit_rates(&folder.0, &progress).await?;
-    measures.extend(drains(&folder.0, args.events as usize, &progress).await?);
-    measures.push(producer_latency(&folder.0, args.seconds).await?);
-    progress.advance(1);
+    let mut measures = Vec::new();
+    if args.wants(BenchPart::Emit) {
+        measures.extend(emit_rates(&folder.0, &progress).await?);
+    }
+    if args.wants(BenchPart::Drain) {
+        measures.extend(drains(&folder.0, args.events as usize, &progress).await?);
+    }
+    if args.wants(BenchPart::Latency) {
+        measures.push(producer_latency(&folder.0, args.seconds).await?);
+        progress.advance(1);
+    }
     Ok(measures)
 }
 
