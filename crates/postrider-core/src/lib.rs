@@ -14,6 +14,7 @@
 //! | [`retry`] | when is a failed delivery attempted again? |
 //! | [`settle`] | what does a subscription's owner write back? |
 //! | [`store`] | what must a database do for us? The contract in prose. |
+//! | [`refusal`], [`statement`] | what do all stores say, and send, in the same way? |
 //! | [`sink`] | what must a receiver of events do for us? |
 //! | [`limits`], [`time`], [`error`] | bounds, instants, failures |
 
@@ -25,9 +26,11 @@ pub mod filter;
 pub mod limits;
 pub mod log;
 pub mod position;
+pub mod refusal;
 pub mod retry;
 pub mod settle;
 pub mod sink;
+pub mod statement;
 pub mod store;
 pub mod subscription;
 pub mod time;

@@ -35,7 +35,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn id(&self) -> &str;
 
     /// Emits events in one transaction of the store's own, for producers without a transaction, such as
-    /// the CLI. All or none are written; the ids come in order. Durable on return.
+    /// the CLI. All or none are written; the ids come in order. They carry the caller's trace, as by
+    /// [`emit`](crate::emit()). Durable on return.
     fn event_emit(&self, events: Vec<NewEvent>) -> impl Future<Output = Result<Vec<EventId>>> + Send;
 
     /// Events, newest first.

@@ -1,5 +1,7 @@
 //! Who wants which events, and how.
 
+mod stored;
+
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use crate::filter::{Filter, Pattern};
 use crate::limits;
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
+
+pub use stored::{StoredSubscription, SubscriptionTexts};
 
 /// The number of a subscription in its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

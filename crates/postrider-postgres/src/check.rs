@@ -1,22 +1,29 @@
 //! Looking for damage: in what the tables say, and in what the order of the log rests on.
 
+use std::sync::Arc;
+
 use postrider_core::log::Probe;
 use postrider_core::{ErrorKind, Result, Subscription};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
-use crate::link::SharedLink;
+use crate::options::PostgresOptions;
 use crate::position::{SHARDS, StoredPosition, position_newest};
 use crate::probe::probe;
-use crate::session::Tx;
+use crate::session::{Session, Tx};
+use crate::store::Inner;
+use crate::straggler::straggler_check;
 use crate::subscription::subscription_list;
 
+/// Where the shards of a subscription stand.
+type Place = (Subscription, Vec<Arc<StoredPosition>>);
+
 /// Everything that is wrong, in sentences.
-pub(crate) async fn check(tx: &Tx<'_>, reader: &SharedLink) -> Result<Vec<String>> {
+pub(crate) async fn check(tx: &Tx<'_>, store: &Inner) -> Result<Vec<String>> {
     let mut found = log(tx).await?;
     found.extend(shards(tx).await?);
     let subscriptions = subscription_list(tx).await?;
-    let mut places = Vec::with_capacity(subscriptions.len());
+    let mut places: Vec<Place> = Vec::with_capacity(subscriptions.len());
     for subscription in subscriptions {
         match position_newest(tx, subscription.id, SHARDS).await {
             Ok(positions) => places.push((subscription, positions)),
@@ -25,11 +32,12 @@ pub(crate) async fn check(tx: &Tx<'_>, reader: &SharedLink) -> Result<Vec<String
         }
     }
     // After the positions were read, so that none of them can be ahead of it.
-    let session = reader.session().await?;
+    let session = store.reader.session().await?;
     let end = probe(&session).await?;
     for (subscription, positions) in &places {
         found.extend(positions.iter().find_map(|position| beyond(subscription, position, &end)));
     }
+    found.extend(late(&session, &store.options, &places, &end).await?);
     found.extend(orphans(tx).await?);
     found.extend(headless(tx).await?);
     Ok(found)
@@ -109,6 +117,20 @@ pub(crate) fn beyond(subscription: &Subscription, position: &StoredPosition, end
             end.next_xid.0
         )
     })
+}
+
+/// A transaction that is going to hold everybody up when it commits.
+async fn late(
+    session: &Session,
+    options: &PostgresOptions,
+    places: &[Place],
+    end: &Probe,
+) -> Result<Option<String>> {
+    let Some(oldest) = end.snapshot.running().first().copied() else { return Ok(None) };
+    let ticks = places.iter().flat_map(|(_, positions)| positions).map(|position| &position.window.to);
+    let floors = ticks.filter(|tick| !tick.snapshot.sees(oldest)).map(|tick| tick.ladder.floor(oldest));
+    let Some(floor) = floors.min() else { return Ok(None) };
+    straggler_check(session, options, oldest, floor, end.seq).await
 }
 
 async fn orphans(tx: &Tx<'_>) -> Result<Vec<String>> {

@@ -6,9 +6,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
+use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, EventId, Result, Timestamp, limits};
+use postrider_core::{Error, EventId, Result, Timestamp, limits};
 use tokio_postgres::Row;
 
 use crate::attempt::{DeliveryId, attempt_list};
@@ -35,7 +36,7 @@ pub(crate) async fn dead_letter_get(tx: &Tx<'_>, id: &LetterId) -> Result<DeadLe
         limit: 1,
     };
     let found = dead_letter_find(tx, &query).await?;
-    letters(tx, found, limits::ATTEMPT_RECORDS_MAX).await?.pop().ok_or_else(|| not_dead(id))
+    letters(tx, found, limits::ATTEMPT_RECORDS_MAX).await?.pop().ok_or_else(|| letter_is_not_dead(id))
 }
 
 /// Sets the payload that a replay will deliver.
@@ -51,7 +52,7 @@ pub(crate) async fn dead_letter_edit(tx: &Tx<'_>, id: &LetterId, payload: &Bytes
     let what = "edit a dead letter";
     let edit = [&subscription.id.0 as _, &id.event_id.0 as _, &payload.as_ref() as _];
     if tx.execute(sql!("dead_letter_edit"), &edit, what).await? == 0 {
-        return Err(not_dead(id));
+        return Err(letter_is_not_dead(id));
     }
     let detail = format!("{} bytes", payload.len());
     Entry { actor, action: "dead_letter_edit", detail: Some(&detail) }
@@ -186,14 +187,4 @@ async fn letters(tx: &Tx<'_>, found: Vec<Dead>, history_max: u32) -> Result<Vec<
         })
     };
     Ok(found.into_iter().filter_map(letter).collect())
-}
-
-fn not_dead(id: &LetterId) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!(
-            "event {} is no dead letter of subscription `{}`: it may have been replayed or discarded already",
-            id.event_id, id.subscription
-        ),
-    )
 }

@@ -23,12 +23,13 @@ use tokio::sync::MutexGuard;
 
 use crate::fence::{Standing, look_again, lost, standing};
 use crate::holding::Start;
-use crate::log_rows::{log_look, rows_read};
+use crate::log_rows::log_look;
 use crate::options::Durability;
 use crate::position::SHARDS;
 use crate::probe::{is_flushed, probe_for};
 use crate::session::Session;
 use crate::store::Inner;
+use crate::straggler::window_read;
 use crate::turn::Stretch;
 
 /// How far below the last id a read begins in the hope to meet transactions that were late. Those that were
@@ -89,16 +90,15 @@ impl Fetch<'_> {
     /// Goes on within a window that was opened before.
     async fn read_on(&self, window: &Window) -> Result<Chunk> {
         let above = self.after.last_id.0.max(window.lowest());
-        let stretch = Stretch::behind(above, window.to.seq());
         let (probed, read) = tokio::join!(
             probe_for(&self.session, self.hold.subscription.id),
-            rows_read(&self.session, stretch, &window.from.snapshot, &self.store.appetite),
+            window_read(self.store, &self.session, window, above),
         );
         let (probe, standing) = probed?;
         if self.is_paused(standing).await? {
             return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
         }
-        let read = read?;
+        let (stretch, read) = read?;
         let end = read.cut_at.unwrap_or(EventId(stretch.up_to));
         let chunk = self.chunk(window, self.after.window, &read.rows, end);
         // A window that took long to read may have others behind it by now.
@@ -200,8 +200,7 @@ impl Fetch<'_> {
         let lowest = window.lowest();
         if lowest < above {
             // A transaction from long ago has committed: its rows lie below.
-            stretch = Stretch::behind(lowest, window.to.seq());
-            read = rows_read(&self.session, stretch, &window.from.snapshot, &self.store.appetite).await?;
+            (stretch, read) = window_read(self.store, &self.session, &window, lowest).await?;
         }
         let rows: Arc<[LogRow]> =
             read.rows.into_iter().filter(|row| window.to.snapshot.sees(row.xid)).collect();

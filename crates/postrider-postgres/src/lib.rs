@@ -28,7 +28,7 @@
 //! | `options`, `migrate`, `self_test` | which database, and is the server fit for use? |
 //! | `store`, `log_store` | which call does what? The way in to all below. |
 //! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
-//! | `fetch`, `log_rows`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
+//! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
 //! | `position`, `position_swap` | how far has a shard come, and where is that written? |
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
 //! | `shard`, `member`, `fence`, `lock` | whose turn is it, and who waits for whom? |
@@ -61,7 +61,9 @@
 //! *Leave `xid` and `id` alone.* Grant producers the other columns only; [`producer_grants`] prints how.
 //!
 //! *A transaction that stays open for long* delays its own events only. When it commits, its rows are looked for among all
-//! that were written since it began, which delays others by about a second for every eight million of them.
+//! that were written since it began, which delays others by about a second for every eight million of them. Beyond
+//! [a budget](PostgresOptions::straggler_budget) the log and `postrider store check` say so, and which index makes it
+//! short: the reader uses one on `(xid, id)` of a leaf if it is there.
 //!
 //! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they are flushed.
 
@@ -111,6 +113,7 @@ mod settle;
 mod shard;
 mod statement;
 mod store;
+mod straggler;
 mod subscription;
 mod turn;
 mod values;

@@ -10,7 +10,7 @@ use futures_util::TryStreamExt;
 use postrider_core::log::{LogRow, Probe, Snapshot};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, EventId, Result, limits};
-use tokio_postgres::Row;
+use tokio_postgres::{Row, RowStream};
 
 use crate::error::Doing;
 use crate::event_row::event_read;
@@ -38,7 +38,7 @@ impl Default for Appetite {
 
 impl Appetite {
     /// How many rows to ask for.
-    fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         let each = self.bytes.load(Ordering::Relaxed).max(1);
         (limits::CHUNK_BYTES_MAX / each).clamp(ROWS_MIN, limits::CHUNK_EVENTS_MAX)
     }
@@ -74,6 +74,17 @@ pub(crate) async fn rows_read(
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
         [&stretch.above, &stretch.up_to, &from, &(asked as i64)];
     let stream = session.stream(sql!("event_fetch").on_leaf(leaf), &parameters, WHAT).await?;
+    rows_take(session, leaf, stream, asked, appetite).await
+}
+
+/// Takes in what a statement sends that was `asked` for so many rows of a leaf.
+pub(crate) async fn rows_take(
+    session: &Session,
+    leaf: u8,
+    stream: RowStream,
+    asked: usize,
+    appetite: &Appetite,
+) -> Result<RowsRead> {
     let mut read = Reading::new(asked);
     let collect = async {
         let mut stream = pin!(stream);

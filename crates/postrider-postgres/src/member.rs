@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use postrider_core::Result;
+use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, Result};
 
 use crate::error::Doing;
 use crate::lock::lock_subscription;
@@ -24,7 +25,7 @@ pub(crate) async fn member_join(tx: &Tx<'_>, name: &str, lease: Duration) -> Res
 /// Says that a member lives.
 pub(crate) async fn member_beat(tx: &Tx<'_>, member: MemberId) -> Result<()> {
     match tx.execute(sql!("member_beat"), &[&member.0], "renew the lease").await? {
-        0 => Err(forgotten(member)),
+        0 => Err(member_is_forgotten(member)),
         _ => Ok(()),
     }
 }
@@ -44,15 +45,5 @@ pub(crate) async fn member_leave(tx: &Tx<'_>, member: MemberId) -> Result<()> {
 pub(crate) async fn member_check(tx: &Tx<'_>, member: MemberId) -> Result<()> {
     let what = "look this member up";
     let known = tx.query_one(sql!("member_exists"), &[&member.0], what).await?;
-    if known.try_get(0).doing(what)? { Ok(()) } else { Err(forgotten(member)) }
-}
-
-fn forgotten(member: MemberId) -> Error {
-    Error::new(
-        ErrorKind::Fenced,
-        format!(
-            "member {} has been forgotten, since it left or did not beat for too long: join again",
-            member.0
-        ),
-    )
+    if known.try_get(0).doing(what)? { Ok(()) } else { Err(member_is_forgotten(member)) }
 }

@@ -24,6 +24,7 @@ pub struct PostgresOptions {
     pub(crate) durability: Durability,
     pub(crate) lease: Duration,
     pub(crate) call_timeout: Duration,
+    pub(crate) straggler_budget: i64,
 }
 
 /// What must be on the server's disk before an event is handed out.
@@ -61,6 +62,7 @@ impl PostgresOptions {
             durability: Durability::default(),
             lease: Duration::from_secs(8),
             call_timeout: Duration::from_secs(30),
+            straggler_budget: 1_000_000,
         };
         options.prepare();
         Ok(options)
@@ -116,6 +118,15 @@ impl PostgresOptions {
     #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = timeout;
+        self
+    }
+
+    /// Among how many ids the events of a transaction that was open for long may be looked for before people are told to
+    /// make an index for it: a million by default, which takes about an eighth of a second once they are in memory.
+    /// The log and `postrider store check` say which index.
+    #[must_use]
+    pub fn straggler_budget(mut self, ids: u32) -> Self {
+        self.straggler_budget = i64::from(ids);
         self
     }
 }

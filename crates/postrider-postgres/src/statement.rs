@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use postrider_core::statement::without_header;
 use postrider_core::{Error, Result};
 
 /// The name that the files of the folder `sql` use.
@@ -114,31 +115,9 @@ impl Default for Schema {
     }
 }
 
-/// A statement without the comment lines that it begins with.
-const fn without_header(mut text: &'static str) -> &'static str {
-    while let [b'-', b'-', ..] = text.as_bytes() {
-        let mut end = 0;
-        while end < text.len() && text.as_bytes()[end] != b'\n' {
-            end += 1;
-        }
-        if end == text.len() {
-            return "";
-        }
-        text = text.split_at(end + 1).1;
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_header_goes_and_the_statement_stays() {
-        assert_eq!(without_header("-- a\n-- b\nselect 1 -- c\n"), "select 1 -- c\n");
-        assert_eq!(without_header("select 1"), "select 1");
-        assert_eq!(without_header("-- a"), "");
-    }
 
     #[test]
     fn a_statement_fits_its_schema_and_leaf() {

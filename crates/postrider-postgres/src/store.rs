@@ -20,6 +20,7 @@ use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
 use crate::session::Role;
+use crate::straggler::Stragglers;
 use crate::subscription::Change;
 use crate::{check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription};
 
@@ -68,6 +69,7 @@ pub(crate) struct Inner {
     /// Shared by all subscriptions of the process.
     pub(crate) tail: Mutex<SharedTail>,
     pub(crate) appetite: Appetite,
+    pub(crate) stragglers: Stragglers,
     /// Told when something was written through this store that workers of this process may want to see.
     pub(crate) wake: Notify,
 }
@@ -92,6 +94,7 @@ impl PostgresStore {
             holdings: Holdings::default(),
             tail: Mutex::default(),
             appetite: Appetite::default(),
+            stragglers: Stragglers::default(),
             wake: Notify::new(),
             options,
         };
@@ -204,7 +207,7 @@ impl Store for PostgresStore {
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        Ok(read!(self, |tx| check::check(&tx, &self.inner.reader)))
+        Ok(read!(self, |tx| check::check(&tx, &self.inner)))
     }
 
     async fn prune(&self, retention: Duration) -> Result<Pruned> {

@@ -5,9 +5,10 @@
 //! lanes, since it has the rest of the lane in memory.
 
 use bytes::Bytes;
+use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, EventId, Result, Timestamp, limits};
+use postrider_core::{Error, EventId, Result, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::audit::{Auditor, Entry};
@@ -35,7 +36,7 @@ pub(crate) fn dead_letter_get(conn: &Connection, id: &LetterId) -> Result<DeadLe
         Some(dead) => letter(conn, dead, limits::ATTEMPT_RECORDS_MAX)?,
         None => None,
     };
-    letter.ok_or_else(|| not_dead(id))
+    letter.ok_or_else(|| letter_is_not_dead(id))
 }
 
 /// Sets the payload that a replay will deliver.
@@ -58,7 +59,7 @@ pub(crate) fn dead_letter_edit(
         .and_then(|mut edit| edit.execute((subscription.id.0, id.event_id.0, payload.as_ref())))
         .doing("edit a dead letter")?;
     if edited == 0 {
-        return Err(not_dead(id));
+        return Err(letter_is_not_dead(id));
     }
     let detail = format!("{} bytes", payload.len());
     auditor.write(
@@ -186,14 +187,4 @@ fn letter(conn: &Connection, dead: Dead, history_max: u32) -> Result<Option<Dead
         attempts: dead.attempts,
         history,
     }))
-}
-
-fn not_dead(id: &LetterId) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!(
-            "event {} is no dead letter of subscription `{}`: it may have been replayed or discarded already",
-            id.event_id, id.subscription
-        ),
-    )
 }

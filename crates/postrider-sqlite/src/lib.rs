@@ -56,7 +56,7 @@
 /// statements are looked up by their text, and emit looks one up for every event.
 macro_rules! sql {
     ($name:literal) => {
-        const { crate::statement::without_header(include_str!(concat!("../sql/", $name, ".sql"))) }
+        const { postrider_core::statement::without_header(include_str!(concat!("../sql/", $name, ".sql"))) }
     };
 }
 
@@ -86,7 +86,6 @@ mod report;
 mod seek;
 mod settle;
 mod shard;
-mod statement;
 mod store;
 mod subscription;
 mod work;

@@ -1,8 +1,9 @@
 //! The processes that work on a store.
 
+use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, Result, Timestamp};
+use postrider_core::{Result, Timestamp};
 use rusqlite::{Connection, Transaction};
 
 use crate::error::Doing;
@@ -39,7 +40,7 @@ pub(crate) fn member_join(
 
 /// Says that a member lives.
 pub(crate) fn member_beat(tx: &Transaction<'_>, member: MemberId, uptime_us: i64) -> Result<()> {
-    if beat(tx, member, uptime_us)? { Ok(()) } else { Err(forgotten(member)) }
+    if beat(tx, member, uptime_us)? { Ok(()) } else { Err(member_is_forgotten(member)) }
 }
 
 /// The same for one that need not be known; says whether it is.
@@ -68,7 +69,7 @@ pub(crate) fn member_check(conn: &Connection, member: MemberId) -> Result<()> {
         .prepare_cached(sql!("member_exists"))
         .and_then(|mut known| known.exists([member.0]))
         .doing("look this member up")?;
-    if known { Ok(()) } else { Err(forgotten(member)) }
+    if known { Ok(()) } else { Err(member_is_forgotten(member)) }
 }
 
 /// One row of the member table.
@@ -101,14 +102,4 @@ fn member_forget(tx: &Transaction<'_>, member: MemberId) -> Result<()> {
         .and_then(|mut leave| leave.execute([member.0]))
         .map(drop)
         .doing("forget a member")
-}
-
-fn forgotten(member: MemberId) -> Error {
-    Error::new(
-        ErrorKind::Fenced,
-        format!(
-            "member {} has been forgotten, since it left or did not beat for too long: join again",
-            member.0
-        ),
-    )
 }

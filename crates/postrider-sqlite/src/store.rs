@@ -158,7 +158,9 @@ impl Store for SqliteStore {
         &self.inner.id
     }
 
-    async fn event_emit(&self, events: Vec<NewEvent>) -> Result<Vec<EventId>> {
+    async fn event_emit(&self, mut events: Vec<NewEvent>) -> Result<Vec<EventId>> {
+        // Here and not below: the thread that writes has no trace of the caller's.
+        events.iter_mut().for_each(postrider_core::emit::trace);
         let now = self.now();
         self.change(move |tx| event::event_emit(tx, &events, now)).await
     }

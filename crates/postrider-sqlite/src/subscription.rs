@@ -1,9 +1,7 @@
 //! Subscriptions as people manage them.
 
-use postrider_core::subscription::SubscriptionId;
-use postrider_core::{
-    Error, ErrorKind, Mode, NewSubscription, OnDead, Order, Result, Subscription, Timestamp, Tuning,
-};
+use postrider_core::subscription::{StoredSubscription, SubscriptionTexts};
+use postrider_core::{NewSubscription, Result, Subscription, Timestamp, Tuning, refusal};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::audit::{Auditor, Entry};
@@ -19,23 +17,20 @@ pub(crate) fn subscription_create(
 ) -> Result<Subscription> {
     new.check()?;
     if subscription_find(tx, &new.name)?.is_some() {
-        return Err(Error::new(
-            ErrorKind::Conflict,
-            format!("subscription `{}` exists already: use another name, or delete it first", new.name),
-        ));
+        return Err(refusal::subscription_exists(&new.name));
     }
     let start = position_of(tx, new.start)?;
-    let what = "create a subscription";
+    let (texts, what) = (new.texts(), "create a subscription");
     let id = tx
         .prepare_cached(sql!("subscription_create"))
         .and_then(|mut create| {
             create.insert((
                 &new.name,
-                json(&new.filter),
-                mode_word(new.mode),
-                order_word(new.order),
-                on_dead_word(new.on_dead),
-                json(&new.tuning),
+                texts.filter,
+                texts.mode,
+                texts.order,
+                texts.on_dead,
+                texts.tuning,
                 now.as_micros(),
             ))
         })
@@ -49,32 +44,24 @@ pub(crate) fn subscription_create(
 
 /// One subscription by name, or `NotFound`.
 pub(crate) fn subscription_get(conn: &Connection, name: &str) -> Result<Subscription> {
-    subscription_find(conn, name)?.ok_or_else(|| {
-        Error::new(
-            ErrorKind::NotFound,
-            format!(
-                "there is no subscription `{}`: see `postrider subscription list`",
-                name.escape_default()
-            ),
-        )
-    })
+    subscription_find(conn, name)?.ok_or_else(|| refusal::subscription_missing(name))
 }
 
 fn subscription_find(conn: &Connection, name: &str) -> Result<Option<Subscription>> {
     let stored = conn
         .prepare_cached(sql!("subscription_get"))
-        .and_then(|mut get| get.query_row([name], Stored::read).optional())
+        .and_then(|mut get| get.query_row([name], stored_read).optional())
         .doing("read a subscription")?;
-    stored.map(Stored::parse).transpose()
+    stored.map(StoredSubscription::parse).transpose()
 }
 
 /// All subscriptions by name.
 pub(crate) fn subscription_list(conn: &Connection) -> Result<Vec<Subscription>> {
-    let stored: Vec<Stored> = conn
+    let stored: Vec<StoredSubscription> = conn
         .prepare_cached(sql!("subscription_list"))
-        .and_then(|mut list| list.query_map([], Stored::read)?.collect())
+        .and_then(|mut list| list.query_map([], stored_read)?.collect())
         .doing("list the subscriptions")?;
-    stored.into_iter().map(Stored::parse).collect()
+    stored.into_iter().map(StoredSubscription::parse).collect()
 }
 
 /// What may change about a subscription at any time.
@@ -95,7 +82,8 @@ pub(crate) fn subscription_change(
     match change {
         Change::Tune(tuning) => {
             tuning.check()?;
-            tx.prepare_cached(sql!("subscription_tune")).and_then(|mut tune| tune.execute((id, json(tuning))))
+            tx.prepare_cached(sql!("subscription_tune"))
+                .and_then(|mut tune| tune.execute((id, tuning.to_text())))
         }
         Change::Pause => tx
             .prepare_cached(sql!("subscription_pause"))
@@ -122,86 +110,18 @@ pub(crate) fn subscription_delete(tx: &Transaction<'_>, name: &str, auditor: &Au
     auditor.write(tx, &entry)
 }
 
-/// A subscription as its row says, before it is understood.
-struct Stored {
-    id: i64,
-    name: String,
-    filter: String,
-    mode: String,
-    order: String,
-    on_dead: String,
-    tuning: String,
-    created_at: i64,
-    paused_at: Option<i64>,
-}
-
-impl Stored {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            id: row.get(0)?,
-            name: row.get(1)?,
+fn stored_read(row: &Row<'_>) -> rusqlite::Result<StoredSubscription> {
+    Ok(StoredSubscription {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        texts: SubscriptionTexts {
             filter: row.get(2)?,
             mode: row.get(3)?,
             order: row.get(4)?,
             on_dead: row.get(5)?,
             tuning: row.get(6)?,
-            created_at: row.get(7)?,
-            paused_at: row.get(8)?,
-        })
-    }
-
-    fn parse(self) -> Result<Subscription> {
-        let unknown = |what: &str| {
-            Error::new(
-                ErrorKind::Incompatible,
-                format!("subscription `{}` has a {what} that this version does not know", self.name),
-            )
-        };
-        Ok(Subscription {
-            id: SubscriptionId(self.id),
-            filter: serde_json::from_str(&self.filter)
-                .map_err(|error| unknown("filter").with_source(error))?,
-            mode: [Mode::Log]
-                .into_iter()
-                .find(|mode| mode_word(*mode) == self.mode)
-                .ok_or_else(|| unknown("mode"))?,
-            order: [Order::Key, Order::None]
-                .into_iter()
-                .find(|order| order_word(*order) == self.order)
-                .ok_or_else(|| unknown("order"))?,
-            on_dead: [OnDead::Skip, OnDead::Hold]
-                .into_iter()
-                .find(|on_dead| on_dead_word(*on_dead) == self.on_dead)
-                .ok_or_else(|| unknown("rule for dead letters"))?,
-            tuning: serde_json::from_str(&self.tuning)
-                .map_err(|error| unknown("tuning").with_source(error))?,
-            created_at: Timestamp::from_micros(self.created_at),
-            paused_at: self.paused_at.map(Timestamp::from_micros),
-            name: self.name,
-        })
-    }
-}
-
-fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Log => "log",
-    }
-}
-
-fn order_word(order: Order) -> &'static str {
-    match order {
-        Order::Key => "key",
-        Order::None => "none",
-    }
-}
-
-fn on_dead_word(on_dead: OnDead) -> &'static str {
-    match on_dead {
-        OnDead::Skip => "skip",
-        OnDead::Hold => "hold",
-    }
-}
-
-fn json(settings: &impl serde::Serialize) -> String {
-    serde_json::to_string(settings).expect("settings always serialize")
+        },
+        created_at: Timestamp::from_micros(row.get(7)?),
+        paused_at: row.get::<_, Option<i64>>(8)?.map(Timestamp::from_micros),
+    })
 }

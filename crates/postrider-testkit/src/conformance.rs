@@ -132,6 +132,7 @@ macro_rules! conformance_tests {
                 an_empty_batch_writes_nothing,
                 a_repeated_emit_returns_the_first_id,
                 a_repeat_within_a_batch_returns_the_first_id,
+                an_emitted_event_carries_the_callers_trace,
                 payloads_come_back_to_the_byte,
                 topic_type_key_headers_and_time_come_back,
                 a_delay_counts_from_the_emit,

@@ -216,7 +216,8 @@ impl Store for MemoryStore {
         &self.shared.options.id
     }
 
-    async fn event_emit(&self, events: Vec<NewEvent>) -> Result<Vec<EventId>> {
+    async fn event_emit(&self, mut events: Vec<NewEvent>) -> Result<Vec<EventId>> {
+        events.iter_mut().for_each(postrider_core::emit::trace);
         self.call_and_wake("event_emit", |state, time| state.emit(&events, time)).await
     }
 

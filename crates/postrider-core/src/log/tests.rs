@@ -207,6 +207,21 @@ proptest! {
     }
 
     #[test]
+    fn rows_below_a_windows_beginning_are_of_its_stragglers(server in history(), from: usize, max in 0usize..9) {
+        let first = from % server.ticks.len();
+        let (begin, rest) = (&server.ticks[first], &server.ticks[first..]);
+        for to in rest {
+            let window = Window { from: Arc::clone(begin), to: Arc::clone(to) };
+            let all = window.stragglers(usize::MAX).unwrap();
+            prop_assert!(all.iter().all(|xid| window.holds(*xid)));
+            for row in server.committed.iter().filter(|row| window.holds(row.xid) && row.id <= begin.seq()) {
+                prop_assert!(all.contains(&row.xid), "{:?} {:?}", row, all);
+            }
+            prop_assert_eq!(window.stragglers(max), (all.len() <= max).then_some(all));
+        }
+    }
+
+    #[test]
     fn a_position_covers_more_and_more_and_at_last_everything(server in history(), cut in 0i64..200) {
         let mut covered: BTreeSet<i64> = BTreeSet::new();
         for pair in server.ticks.windows(2) {

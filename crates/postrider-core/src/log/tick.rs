@@ -131,6 +131,17 @@ impl Window {
         self.to.snapshot.sees(xid) && !self.from.snapshot.sees(xid)
     }
 
+    /// The transactions whose rows in it may lie at or below the last id of the moment before it: those that ran or
+    /// had begun then, and are visible at its end. None if there are more than `max`.
+    pub fn stragglers(&self, max: usize) -> Option<Vec<Xid>> {
+        let (from, to) = (&self.from, &self.to.snapshot);
+        let unknown = from.snapshot.xmax().0..from.rung.next_xid.0.min(to.xmax().0);
+        let begun = from.snapshot.running().iter().copied().chain(unknown.map(Xid));
+        // Bounds what is looked at too: subtransactions may have taken a million xids.
+        let found: Vec<Xid> = begun.filter(|xid| to.sees(*xid)).take(max.saturating_add(1)).collect();
+        (found.len() <= max).then_some(found)
+    }
+
     /// Whether reading it up to `last_id` has read all of it.
     pub fn ends_at(&self, last_id: EventId) -> bool {
         last_id.0 >= self.to.seq()

@@ -35,5 +35,6 @@ mod retention;
 mod retention_races;
 mod rotation;
 mod scene;
+mod schema_dump;
 mod schemas;
 mod seeks;

@@ -1,11 +1,12 @@
 //! The server ends in the middle of everything.
 
+use postrider_core::{LogStore, Store};
 use postrider_postgres::{Durability, PostgresStore};
 use postrider_testkit::history::Fault;
 use postrider_testkit::postgres::{Database, Server, Settings, Version};
 
 use crate::relay::{LEDGER, Witness, produce};
-use crate::stage::{Owner, Stage, connect, emit, open, options, run};
+use crate::stage::{AMPLE, Owner, Stage, connect, emit, open, options, run};
 
 /// How a server goes down in the middle of work.
 #[derive(Clone, Copy)]
@@ -103,6 +104,39 @@ async fn what_was_handed_out_does_not_vanish_in_a_crash() {
         assert_eq!(vanished(version, Durability::Flush).await, (20, 20), "{version:?}");
         // Without it they do: so the test above can fail.
         assert_eq!(vanished(version, Durability::Trust).await, (20, 0), "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_is_paused_while_its_window_waits_for_the_disk_is_not_handed_it() {
+    for version in Version::ALL {
+        let server = Server::start(version, Settings::fast().set("wal_writer_delay", "10s"));
+        let stage = Stage::in_database(server.create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        let p = stage.session().await;
+        run(&p, "set synchronous_commit = off").await;
+        let mut waits = 0;
+        for n in 0..100 {
+            emit(&p, "k", &format!("{n}")).await;
+            let first = owner.store.fetch(&owner.hold, owner.at, AMPLE).await.unwrap();
+            if !first.soon {
+                // The server's writer was about to flush, so that there was nothing to wait for.
+                owner.at = first.end;
+                continue;
+            }
+            assert!(first.events.is_empty(), "handed out before it is on disk");
+            // By somebody else, so that this owner has not been told. The commit flushes the window as well.
+            open(&stage.db).await.subscription_pause("orders").await.unwrap();
+            let paused = owner.step(AMPLE).await.unwrap();
+            assert!(paused.paused && paused.events.is_empty(), "{paused:?} on {version:?}");
+            stage.store.subscription_resume("orders").await.unwrap();
+            assert_eq!(owner.read().await, [format!("{n}")], "{version:?}");
+            waits += 1;
+            if waits == 3 {
+                break;
+            }
+        }
+        assert_eq!(waits, 3, "windows have to wait for the disk, or the test shows nothing on {version:?}");
     }
 }
 

@@ -15,5 +15,6 @@ mod producers;
 mod relay;
 mod sizes;
 mod stage;
+mod stragglers;
 mod takeover;
 mod visibility;

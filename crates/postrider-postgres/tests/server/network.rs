@@ -40,8 +40,8 @@ async fn a_settle_that_is_cut_at_any_byte_has_happened_or_has_not() {
         let mut owner = stage.owner("orders").await;
         for side in [Side::Client, Side::Server] {
             let mut cuts = Cuts::default();
-            // At every byte on one version, at some on the other.
-            let stride = if version == Version::V15 { 1 } else { 9 };
+            // At every byte on one version; on the other at every third, which is enough to meet each message.
+            let stride = if version == Version::V15 { 1 } else { 3 };
             for bytes in (0..).step_by(stride) {
                 // Once without trouble, so that statements are prepared.
                 emit(&p, "k", "before").await;
@@ -71,8 +71,8 @@ async fn a_settle_that_is_cut_at_any_byte_has_happened_or_has_not() {
                 owner.settle().await.unwrap();
             }
             assert!(cuts.undone * stride > 50, "{side:?} on {version:?}: {cuts:?}");
-            if side == Side::Server && stride == 1 {
-                assert!(cuts.reply_lost > 0, "{cuts:?}");
+            if side == Side::Server {
+                assert!(cuts.reply_lost > 0, "on {version:?}: {cuts:?}");
             }
         }
     }

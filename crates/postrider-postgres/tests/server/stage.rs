@@ -69,6 +69,18 @@ pub(crate) async fn connect(url: &str) -> Client {
     client
 }
 
+/// Waits until a query gives a number.
+pub(crate) async fn until(stage: &Stage, query: &str, wanted: i64) {
+    for _ in 0..6_000 {
+        if stage.number(query) == wanted {
+            return;
+        }
+        // tidy: sleep because the server has no other sign than its tables
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("`{query}` never gives {wanted}");
+}
+
 /// Emits in whatever transaction the session is in; the payload is a note by which the event is recognised.
 pub(crate) async fn emit(session: &Client, key: &str, note: &str) -> i64 {
     let insert = "insert into postrider.event (topic, type, key, payload)

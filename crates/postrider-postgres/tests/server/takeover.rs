@@ -13,7 +13,7 @@ use postrider_runtime::{Relay, Worker};
 use postrider_testkit::postgres::Version;
 use tokio::sync::Notify;
 
-use crate::stage::{Owner, Stage, connect, emit, open};
+use crate::stage::{Owner, Stage, connect, emit, open, until};
 
 /// Where a child of this test finds its store.
 const URL: &str = "POSTRIDER_TEST_URL";
@@ -51,20 +51,23 @@ impl Drop for Sleeper {
     }
 }
 
-async fn until(stage: &Stage, query: &str, wanted: i64) {
-    for _ in 0..6_000 {
-        if stage.number(query) == wanted {
-            return;
-        }
-        // tidy: sleep because the server has no other sign than its tables
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("`{query}` never gives {wanted}");
-}
+/// Writes down, by the database's clock, when shards change hands.
+const WATCH: &str = "
+    create table effect (event_id bigint, who text);
+    create table taken (at timestamptz);
+    create function note_taken() returns trigger language plpgsql as $$
+    begin
+        insert into public.taken values (postrider.clock());
+        return null;
+    end $$;
+    create trigger note_taken after update on postrider.shard for each statement execute function note_taken()";
+
+/// How long a member may take to notice and to take over, beside the lease that has to run out.
+const NOTICE_MAX: Duration = Duration::from_secs(2);
 
 async fn sleep_through(version: Version, lease: Duration) {
     let stage = Stage::on(version).await;
-    stage.run("create table effect (event_id bigint, who text)");
+    stage.run(WATCH);
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "takeover::a_stopped_process_is_followed_and_changes_nothing_when_it_wakes"])
         .env(URL, &stage.db.url)
@@ -77,14 +80,24 @@ async fn sleep_through(version: Version, lease: Duration) {
     until(&stage, "select count(*) from postrider.subscription", 1).await;
     emit(&p, "k", "1").await;
     until(&stage, "select count(*) from effect where who = 'sleeper'", 1).await;
-    sleeper.signal("-STOP");
-    let stopped = std::time::Instant::now();
     let url = stage.db.url.clone();
     let follower = tokio::spawn(async move { relay(&url, "follower", lease).await });
+    until(&stage, "select count(*) from postrider.member where name = 'follower'", 1).await;
+    stage.run("truncate taken");
+    sleeper.signal("-STOP");
+    let beat_at = stage.text("select beat_at from postrider.member where name = 'sleeper'");
     let second = emit(&p, "k", "2").await;
     until(&stage, &format!("select count(*) from effect where event_id = {second} and who = 'follower'"), 1)
         .await;
-    assert!(stopped.elapsed() < lease + Duration::from_secs(20), "{:?} on {version:?}", stopped.elapsed());
+    assert_eq!(stage.number("select count(*) from taken"), 1, "{version:?}");
+    let waited =
+        format!("select (extract(epoch from at - timestamptz '{beat_at}') * 1000)::bigint from taken");
+    let waited = stage.number(&waited);
+    let (least, most) = (lease.as_millis() as i64, (lease + NOTICE_MAX).as_millis() as i64);
+    assert!(
+        (least..=most).contains(&waited),
+        "{waited} ms after the last beat on {version:?}, lease {lease:?}"
+    );
     let epochs = "select sum(epoch)::bigint from postrider.shard";
     let (before, shards) = (stage.number(epochs), "select count(distinct member_id) from postrider.shard");
     sleeper.signal("-CONT");

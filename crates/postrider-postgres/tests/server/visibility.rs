@@ -1,5 +1,6 @@
 //! What is visible is delivered, once and in the order of its key, whoever else writes.
 
+use postrider_core::Store;
 use postrider_postgres::tokio_postgres::Client;
 use postrider_testkit::postgres::{Version, shared};
 
@@ -110,6 +111,68 @@ async fn no_window_is_cut_between_an_event_and_what_came_before_it() {
         run(&c, "commit").await;
         assert_eq!((between, after), (vec!["1st".to_owned()], vec!["2nd".to_owned()]), "{version:?}");
         assert_eq!(owner.read().await, [""; 0]);
+    }
+}
+
+/// Why the rule is to lock first: ids say who emitted first, not who came first.
+#[tokio::test]
+async fn an_event_that_is_emitted_before_its_lock_comes_out_of_order() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.run(TABLES);
+        let mut owner = stage.owner("orders").await;
+        let (a, b) = (stage.session().await, stage.session().await);
+        run(&a, "begin").await;
+        emit(&a, "k", "changes last").await;
+        run(&b, "begin").await;
+        emit_locked(&b, "changes first").await;
+        run(&b, "commit").await;
+        run(&a, "update agg set n = n + 1 where k = 'k'; commit").await;
+        assert_eq!(owner.read().await, ["changes last", "changes first"], "{version:?}");
+    }
+}
+
+/// What an ORM needs that flushes inserts before updates.
+#[tokio::test]
+async fn a_version_check_keeps_the_order_of_events_that_are_emitted_before_their_lock() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.run(TABLES);
+        let mut owner = stage.owner("orders").await;
+        let (a, b) = (stage.session().await, stage.session().await);
+        let mut won = 0;
+        for (session, note) in [(&a, "loses"), (&b, "wins")] {
+            run(session, "begin; select n from agg where k = 'k'").await;
+            emit(session, "k", note).await;
+        }
+        for session in [&b, &a] {
+            let updated =
+                session.execute("update agg set n = n + 1 where k = 'k' and n = 0", &[]).await.unwrap();
+            run(session, if updated == 1 { "commit" } else { "rollback" }).await;
+            won += updated;
+        }
+        assert_eq!((won, owner.read().await), (1, vec!["wins".to_owned()]), "{version:?}");
+    }
+}
+
+/// Why the sequence keeps no cache: each session would draw from a block of its own.
+#[tokio::test]
+async fn a_cache_of_ids_inverts_a_key_and_check_says_so() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.run(TABLES);
+        stage.run("alter sequence postrider.event_id_seq cache 50");
+        let mut owner = stage.owner("orders").await;
+        let (a, b) = (stage.session().await, stage.session().await);
+        emit(&a, "other", "a has a block").await;
+        for (session, note) in [(&b, "1st"), (&a, "2nd")] {
+            run(session, "begin").await;
+            emit_locked(session, note).await;
+            run(session, "commit").await;
+        }
+        assert_eq!(owner.read().await, ["a has a block", "2nd", "1st"], "{version:?}");
+        let said = stage.store.check().await.unwrap();
+        assert!(said.iter().any(|line| line.contains("set cache 1")), "{said:?}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! An event exists once it is emitted, as it was emitted.
 
+use std::cell::Cell;
 use std::time::Duration;
 
+use postrider_core::emit::set_trace_source;
 use postrider_core::store::EventQuery;
 use postrider_core::time::Clock;
 use postrider_core::{ErrorKind, Event, EventId, Filter, Key, Store, limits};
@@ -84,6 +86,29 @@ pub async fn a_repeat_within_a_batch_returns_the_first_id<R: Rig>(rig: &R) -> Ke
     assert_eq!(given[0], given[2]);
     assert!(given[1] > given[0]);
     assert_eq!(all(rig).await?.len(), 2);
+    Ok(())
+}
+
+thread_local! {
+    static TRACE: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// An event carries the trace of whoever emits it: what the caller's own thread says, not that of a connection.
+pub async fn an_emitted_event_carries_the_callers_trace<R: Rig>(rig: &R) -> Kept {
+    const MINE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    // The same function for all tests of a process, so that it does not matter which of them is the first.
+    set_trace_source(|| TRACE.get().map(str::to_owned));
+    TRACE.set(Some(MINE));
+    let given = rig.store().event_emit(vec![event_of("a"), event_of("b").header("traceparent", "set")]).await;
+    TRACE.set(None);
+    let mut given = given?;
+    given.extend(rig.store().event_emit(vec![event_of("c")]).await?);
+    let mut traces = Vec::new();
+    for id in given {
+        let event = rig.store().event_get(id).await?.expect("it was just emitted");
+        traces.push(event.headers.get("traceparent").map(str::to_owned));
+    }
+    assert_eq!(traces, [Some(MINE.to_owned()), Some("set".to_owned()), None]);
     Ok(())
 }
 

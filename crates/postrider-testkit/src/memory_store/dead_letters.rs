@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use postrider_core::delivery::Cause;
+use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::settle::Lane;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
-use postrider_core::{DeliveryState, Error, ErrorKind, Event, EventId, Result, limits};
+use postrider_core::{DeliveryState, Error, Event, EventId, Result, limits};
 
 use super::AuditLine;
 use super::state::{Progress, State, StoredRow, Time};
@@ -20,7 +21,7 @@ impl State {
     }
 
     pub(super) fn letter_get(&self, letter: &LetterId) -> Result<DeadLetter> {
-        let missing = || no_letter(letter);
+        let missing = || letter_is_not_dead(letter);
         let progress = self.subscriptions.get(&letter.subscription).ok_or_else(missing)?;
         let row = progress.rows.get(&letter.event_id).filter(|row| is_dead(row)).ok_or_else(missing)?;
         let event = self.events.get(&letter.event_id).ok_or_else(missing)?;
@@ -148,11 +149,4 @@ impl Progress {
 
 fn is_dead(row: &StoredRow) -> bool {
     row.state == DeliveryState::Dead
-}
-
-fn no_letter(letter: &LetterId) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("event {} is no dead letter of `{}`", letter.event_id, letter.subscription),
-    )
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::{HeldShard, Hold, MemberId, Taken};
 use postrider_core::{Epoch, Error, ErrorKind, Result, Shard};
 
@@ -15,7 +16,7 @@ impl State {
     }
 
     pub(super) fn beat(&mut self, member: MemberId, time: Time) -> Result<()> {
-        let known = self.members.get_mut(&member).ok_or_else(forgotten)?;
+        let known = self.members.get_mut(&member).ok_or_else(|| member_is_forgotten(member))?;
         known.beat = time.uptime;
         Ok(())
     }
@@ -36,7 +37,7 @@ impl State {
 
     pub(super) fn take(&mut self, name: &str, member: MemberId, time: Time) -> Result<Option<Taken>> {
         if !self.members.contains_key(&member) {
-            return Err(forgotten());
+            return Err(member_is_forgotten(member));
         }
         let progress = self.progress(name)?;
         let owners = progress.shards.iter().filter_map(|shard| shard.owner);
@@ -91,8 +92,4 @@ impl Progress {
             shard.owner = None;
         }
     }
-}
-
-fn forgotten() -> Error {
-    Error::new(ErrorKind::Fenced, "this member left or was declared dead: join again")
 }

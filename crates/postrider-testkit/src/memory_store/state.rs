@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use postrider_core::refusal::subscription_missing;
 use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::AttemptReport;
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
-    DeliveryState, Epoch, Error, ErrorKind, Event, EventId, Position, Result, Shard, Subscription, Timestamp,
+    DeliveryState, Epoch, Event, EventId, Position, Result, Shard, Subscription, Timestamp,
 };
 
 use super::AuditLine;
@@ -103,20 +104,16 @@ impl State {
     }
 
     pub(super) fn progress(&self, name: &str) -> Result<&Progress> {
-        self.subscriptions.get(name).ok_or_else(|| no_subscription(name))
+        self.subscriptions.get(name).ok_or_else(|| subscription_missing(name))
     }
 
     pub(super) fn progress_mut(&mut self, name: &str) -> Result<&mut Progress> {
-        self.subscriptions.get_mut(name).ok_or_else(|| no_subscription(name))
+        self.subscriptions.get_mut(name).ok_or_else(|| subscription_missing(name))
     }
 
     pub(super) fn shard_of(&self, event: &Event) -> Shard {
         Shard::of(event.key.as_ref(), event.id, self.shards)
     }
-}
-
-fn no_subscription(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no subscription `{name}`"))
 }
 
 impl Progress {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use postrider_core::refusal::subscription_exists;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{
-    Epoch, Error, ErrorKind, NewSubscription, Position, Result, Start, Subscription, Tuning,
-};
+use postrider_core::{Epoch, NewSubscription, Position, Result, Start, Subscription, Tuning};
 
 use super::AuditLine;
 use super::state::{OwnedShard, Progress, State, Time};
@@ -15,10 +14,7 @@ impl State {
     pub(super) fn create(&mut self, new: NewSubscription, time: Time) -> Result<Subscription> {
         new.check()?;
         if self.subscriptions.contains_key(&new.name) {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                format!("subscription `{}` exists already", new.name),
-            ));
+            return Err(subscription_exists(&new.name));
         }
         let position = self.position_before(new.start);
         self.subscription_newest = SubscriptionId(self.subscription_newest.0 + 1);

@@ -1,0 +1,19 @@
+-- What late transactions wrote: rows of the xids $3 behind $1 up to $2, in the order of ids. Those of one transaction
+-- come from the index in that order, so that no more rows are looked at than are asked for, of each. Payloads as in
+-- event_fetch.
+-- Index: the leaf's one on (xid, id), which is not there by default. Locks: none.
+select late.*
+from unnest($3::xid8[]) as straggler (xid)
+cross join lateral (
+    select event.xid, event.id, event.topic, event.type, event.key,
+        case when octet_length(event.payload) <= 32768 then event.payload end as payload, event.headers,
+        event.created_at, event.due_at, octet_length(event.payload)
+    from postrider.event_leaf as event
+    where event.xid = straggler.xid
+        and event.id > $1
+        and event.id <= $2
+    order by event.id
+    limit $4
+) as late
+order by late.id
+limit $4

@@ -1,0 +1,589 @@
+CREATE SCHEMA postrider;
+
+CREATE FUNCTION postrider.clock() RETURNS timestamp with time zone
+    LANGUAGE sql PARALLEL SAFE
+    RETURN clock_timestamp();
+
+CREATE FUNCTION postrider.emit(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    emitted bigint;
+begin
+    -- Whoever loses the race for a key has waited for the winner to commit, and sees its row in the next
+    -- statement, which has a snapshot of its own. If the row is gone by then, retention has just forgotten the
+    -- key, and it may be taken again.
+    while idempotency_key is not null loop
+        insert into postrider.idempotency (key) values (idempotency_key)
+        on conflict do nothing;
+        exit when found;
+        select i.event_id into emitted from postrider.idempotency i where i.key = idempotency_key;
+        if found then
+            return emitted;
+        end if;
+    end loop;
+    insert into postrider.event (topic, type, key, payload, headers, due_at)
+    values (topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in))
+    returning id into emitted;
+    if idempotency_key is not null then
+        update postrider.idempotency i set event_id = emitted where i.key = idempotency_key;
+    end if;
+    return emitted;
+end
+$$;
+
+CREATE TABLE postrider.attempt (
+    subscription_id bigint NOT NULL,
+    event_id bigint NOT NULL,
+    attempt integer NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    took interval NOT NULL,
+    member text NOT NULL,
+    error text NOT NULL
+);
+
+CREATE TABLE postrider.audit (
+    id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subscription text,
+    event_id bigint,
+    detail text
+);
+
+ALTER TABLE postrider.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME postrider.audit_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE postrider.delivery (
+    subscription_id bigint NOT NULL,
+    event_id bigint NOT NULL,
+    shard smallint NOT NULL,
+    key text,
+    late boolean NOT NULL,
+    turn bigint NOT NULL,
+    parks boolean NOT NULL,
+    state text NOT NULL,
+    attempts integer NOT NULL,
+    due_at timestamp with time zone,
+    edited_payload bytea,
+    died_at timestamp with time zone,
+    CONSTRAINT only_keys_park CHECK (((NOT parks) OR (key IS NOT NULL))),
+    CONSTRAINT only_what_may_be_attempted_is_due CHECK (((due_at IS NULL) OR (state = ANY (ARRAY['pending'::text, 'done'::text])))),
+    CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['pending'::text, 'leased'::text, 'done'::text, 'dead'::text]))),
+    CONSTRAINT the_dead_have_a_time_of_death CHECK (((state <> 'dead'::text) OR (died_at IS NOT NULL)))
+);
+
+CREATE TABLE postrider.event (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+PARTITION BY LIST ((((id >> 34) & (15)::bigint)));
+
+CREATE TABLE postrider.event_0 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_1 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_10 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_11 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_12 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_13 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_14 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_15 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_2 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_3 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_4 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_5 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_6 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_7 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_8 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+CREATE TABLE postrider.event_9 (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+)
+WITH (autovacuum_vacuum_insert_threshold='-1');
+
+ALTER TABLE postrider.event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME postrider.event_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE postrider.idempotency (
+    key text NOT NULL,
+    event_id bigint
+);
+
+CREATE TABLE postrider.kept_event (
+    id bigint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    due_at timestamp with time zone,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea NOT NULL
+);
+
+CREATE TABLE postrider.member (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    joined_at timestamp with time zone NOT NULL,
+    beat_at timestamp with time zone NOT NULL,
+    lease interval NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE postrider.member ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME postrider.member_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE postrider.meta (
+    name text NOT NULL,
+    value text NOT NULL
+);
+
+CREATE TABLE postrider.position_a (
+    subscription_id bigint NOT NULL,
+    n bigint NOT NULL,
+    shards bigint NOT NULL,
+    from_snapshot pg_snapshot,
+    to_snapshot pg_snapshot NOT NULL,
+    next_xid xid8 NOT NULL,
+    seq bigint NOT NULL,
+    rung_xids xid8[] NOT NULL,
+    rung_seqs bigint[] NOT NULL,
+    last_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE postrider.position_b (
+    subscription_id bigint NOT NULL,
+    n bigint NOT NULL,
+    shards bigint NOT NULL,
+    from_snapshot pg_snapshot,
+    to_snapshot pg_snapshot NOT NULL,
+    next_xid xid8 NOT NULL,
+    seq bigint NOT NULL,
+    rung_xids xid8[] NOT NULL,
+    rung_seqs bigint[] NOT NULL,
+    last_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL
+);
+
+CREATE SEQUENCE postrider.position_n
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE postrider.position_table (
+    current character(1) NOT NULL,
+    switched_at timestamp with time zone NOT NULL,
+    CONSTRAINT current_is_one_of_two CHECK ((current = ANY (ARRAY['a'::bpchar, 'b'::bpchar])))
+);
+
+CREATE TABLE postrider.shard (
+    subscription_id bigint NOT NULL,
+    shard smallint NOT NULL,
+    member_id bigint,
+    epoch bigint NOT NULL
+);
+
+CREATE TABLE postrider.subscription (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    filter json NOT NULL,
+    mode text NOT NULL,
+    order_rule text NOT NULL,
+    on_dead text NOT NULL,
+    tuning json NOT NULL,
+    shard_count smallint NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    paused_at timestamp with time zone,
+    fence bigint DEFAULT 0 NOT NULL
+);
+
+ALTER TABLE postrider.subscription ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME postrider.subscription_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE postrider.turn (
+    turn bigint NOT NULL,
+    last_id bigint NOT NULL,
+    ended_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_0 FOR VALUES IN ('0');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_1 FOR VALUES IN ('1');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_10 FOR VALUES IN ('10');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_11 FOR VALUES IN ('11');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_12 FOR VALUES IN ('12');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_13 FOR VALUES IN ('13');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_14 FOR VALUES IN ('14');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_15 FOR VALUES IN ('15');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_2 FOR VALUES IN ('2');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_3 FOR VALUES IN ('3');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_4 FOR VALUES IN ('4');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_5 FOR VALUES IN ('5');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_6 FOR VALUES IN ('6');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_7 FOR VALUES IN ('7');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_8 FOR VALUES IN ('8');
+
+ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_9 FOR VALUES IN ('9');
+
+ALTER TABLE ONLY postrider.attempt
+    ADD CONSTRAINT attempt_pkey PRIMARY KEY (subscription_id, event_id, attempt);
+
+ALTER TABLE ONLY postrider.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.delivery
+    ADD CONSTRAINT delivery_pkey PRIMARY KEY (subscription_id, event_id);
+
+ALTER TABLE ONLY postrider.event_0
+    ADD CONSTRAINT event_0_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_10
+    ADD CONSTRAINT event_10_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_11
+    ADD CONSTRAINT event_11_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_12
+    ADD CONSTRAINT event_12_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_13
+    ADD CONSTRAINT event_13_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_14
+    ADD CONSTRAINT event_14_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_15
+    ADD CONSTRAINT event_15_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_1
+    ADD CONSTRAINT event_1_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_2
+    ADD CONSTRAINT event_2_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_3
+    ADD CONSTRAINT event_3_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_4
+    ADD CONSTRAINT event_4_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_5
+    ADD CONSTRAINT event_5_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_6
+    ADD CONSTRAINT event_6_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_7
+    ADD CONSTRAINT event_7_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_8
+    ADD CONSTRAINT event_8_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.event_9
+    ADD CONSTRAINT event_9_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.idempotency
+    ADD CONSTRAINT idempotency_pkey PRIMARY KEY (key);
+
+ALTER TABLE ONLY postrider.kept_event
+    ADD CONSTRAINT kept_event_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.member
+    ADD CONSTRAINT member_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.meta
+    ADD CONSTRAINT meta_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY postrider.position_a
+    ADD CONSTRAINT position_a_pkey PRIMARY KEY (subscription_id, n);
+
+ALTER TABLE ONLY postrider.position_b
+    ADD CONSTRAINT position_b_pkey PRIMARY KEY (subscription_id, n);
+
+ALTER TABLE ONLY postrider.shard
+    ADD CONSTRAINT shard_pkey PRIMARY KEY (subscription_id, shard);
+
+ALTER TABLE ONLY postrider.subscription
+    ADD CONSTRAINT subscription_names_are_unique UNIQUE (name);
+
+ALTER TABLE ONLY postrider.subscription
+    ADD CONSTRAINT subscription_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY postrider.turn
+    ADD CONSTRAINT turn_pkey PRIMARY KEY (turn);
+
+CREATE INDEX delivery_dead ON postrider.delivery USING btree (subscription_id, event_id) WHERE (state = 'dead'::text);
+
+CREATE INDEX delivery_due ON postrider.delivery USING btree (subscription_id, due_at, event_id) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX delivery_event ON postrider.delivery USING btree (event_id);
+
+CREATE INDEX delivery_head ON postrider.delivery USING btree (subscription_id, key, late) WHERE (parks AND ((state <> 'pending'::text) OR (due_at IS NOT NULL)));
+
+CREATE INDEX delivery_lane ON postrider.delivery USING btree (subscription_id, key, late, turn, event_id) WHERE (parks AND (state = 'pending'::text) AND (due_at IS NULL));
+
+CREATE INDEX delivery_leased ON postrider.delivery USING btree (subscription_id, event_id) WHERE (state = 'leased'::text);
+
+CREATE INDEX idempotency_event ON postrider.idempotency USING btree (event_id);
+
+ALTER TABLE ONLY postrider.attempt
+    ADD CONSTRAINT attempt_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY postrider.delivery
+    ADD CONSTRAINT delivery_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY postrider.shard
+    ADD CONSTRAINT shard_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
+
+REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;
