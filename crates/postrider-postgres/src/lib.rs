@@ -26,6 +26,8 @@
 //! |---|---|
 //! | [`emit`], `grants` | how does an event get into the caller's transaction, and who may do that? |
 //! | `options`, `migrate`, `self_test` | which database, and is the server fit for use? |
+//! | `connect`, `tls` | is it the server it claims to be, and can others listen? |
+//! | `roles` | who may do what? |
 //! | `store`, `log_store` | which call does what? The way in to all below. |
 //! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
 //! | `fetch`, `log_rows`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
@@ -77,6 +79,7 @@ mod audit;
 #[cfg(feature = "bench")]
 pub mod bare;
 mod check;
+mod connect;
 mod dead_letter;
 mod delivery;
 mod due;
@@ -112,6 +115,7 @@ mod shard;
 mod statement;
 mod store;
 mod subscription;
+mod tls;
 mod turn;
 mod values;
 mod work;

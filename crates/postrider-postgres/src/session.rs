@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use postrider_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, IsolationLevel, NoTls, Row, RowStream, Statement, Transaction};
+use tokio_postgres::{Client, IsolationLevel, Row, RowStream, Statement, Transaction};
 use tracing::debug;
 
 use crate::error::Doing;
+use crate::connect::connect;
 use crate::options::PostgresOptions;
 use crate::statement::{Schema, Sql};
 
@@ -118,11 +119,9 @@ pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 impl Session {
     /// Connects, and refuses a server that cannot be used.
     pub(crate) async fn connect(options: &PostgresOptions, role: Role) -> Result<Self> {
-        let mut config = options.config.clone();
-        config.application_name(role.name());
         let what = format!("connect to {options}");
         let connecting = async {
-            let (client, connection) = config.connect(NoTls).await.doing(&what)?;
+            let (client, connection) = connect(options, role.name()).await?;
             tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     debug!(%error, role = role.name(), "a connection was lost");

@@ -13,6 +13,7 @@ use postrider_core::{
     Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
 };
 use tokio::sync::{Mutex, Notify};
+use tracing::warn;
 
 use crate::fetch::SharedTail;
 use crate::holding::Holdings;
@@ -77,6 +78,9 @@ impl PostgresStore {
     pub async fn open(options: PostgresOptions) -> Result<Self> {
         let options = Arc::new(options);
         let operator = Link::new(Role::Operator, &options);
+        if let Some(warning) = options.tls.warning(&options.config) {
+            warn!(store = %options, "{warning}");
+        }
         let id = {
             let mut session = operator.session().await?;
             migrate::migrate(&mut session, &options).await?

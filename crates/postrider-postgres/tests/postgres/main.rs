@@ -37,3 +37,4 @@ mod rotation;
 mod scene;
 mod schemas;
 mod seeks;
+mod tls;
