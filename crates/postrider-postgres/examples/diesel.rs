@@ -3,15 +3,20 @@
 //! ```sh
 //! export POSTRIDER_STORE=postgres://app@localhost/shop
 //! cargo run --bin postrider -- store migrate
-//! cargo run -p postrider-postgres --example diesel --features diesel-2
+//! cargo run -p postrider-postgres --example diesel
 //! ```
 
 use diesel::prelude::*;
 use postrider_core::{Event, EventId, emit};
+// Lets `emit` take this library's transactions; `use postrider::emit` does so by itself.
+use postrider_postgres as _;
 
 diesel::table! {
+    /// Orders.
     orders (id) {
+        /// Which one.
         id -> BigInt,
+        /// What it comes to, in cents.
         total -> BigInt,
     }
 }

@@ -3,16 +3,21 @@
 //! ```sh
 //! export POSTRIDER_STORE=postgres://app@localhost/shop
 //! cargo run --bin postrider -- store migrate
-//! cargo run -p postrider-postgres --example diesel_async --features diesel-async-0_9
+//! cargo run -p postrider-postgres --example diesel_async
 //! ```
 
 use diesel::ExpressionMethods as _;
 use diesel_async::{AsyncConnection as _, AsyncPgConnection, RunQueryDsl as _};
 use postrider_core::{Event, EventId, emit};
+// Lets `emit` take this library's transactions; `use postrider::emit` does so by itself.
+use postrider_postgres as _;
 
 diesel::table! {
+    /// Orders.
     orders (id) {
+        /// Which one.
         id -> BigInt,
+        /// What it comes to, in cents.
         total -> BigInt,
     }
 }

@@ -3,16 +3,19 @@
 //! ```sh
 //! export POSTRIDER_STORE=postgres://app@localhost/shop
 //! cargo run --bin postrider -- store migrate
-//! cargo run -p postrider-postgres --example sea_orm --features sea-orm-2
+//! cargo run -p postrider-postgres --example sea_orm
 //! ```
 
 use postrider_core::{Event, EventId, emit};
+// Lets `emit` take this library's transactions; `use postrider::emit` does so by itself.
+use postrider_postgres as _;
 use sea_orm::{
     ActiveModelTrait as _, ConnectionTrait as _, DatabaseConnection, EntityTrait as _, IntoActiveModel as _,
 };
 use sea_orm::{QuerySelect as _, Set, TransactionTrait as _};
 
 /// The table of orders, as sea-orm wants to be told.
+#[expect(unreachable_pub, reason = "sea-orm's macros want its items public")]
 mod order {
     use sea_orm::entity::prelude::*;
 

@@ -2,6 +2,7 @@
 
 use diesel::Connection as _;
 use diesel_async::{AsyncConnection as _, AsyncPgConnection};
+use futures_util::future::BoxFuture;
 use postrider_core::{Event, EventId, NewEvent, Result, emit};
 use postrider_postgres::tokio_postgres::{self, Client, NoTls};
 use postrider_postgres::{PostgresOptions, PostgresStore, Prepared, Schema, copy, emit_all};
@@ -131,15 +132,16 @@ impl Way {
 
     /// The same in another database, or as another role.
     pub(crate) async fn emit_at(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
-        match self {
-            Self::Sqlx | Self::SqlxConnection | Self::SqlxAll => self.emit_sqlx(url, events, end).await,
-            Self::Diesel | Self::DieselAll => self.emit_diesel(url, events, end).await,
-            Self::DieselAsync | Self::DieselAsyncAll => self.emit_diesel_async(url, events, end).await,
+        let emitting: BoxFuture<'_, _> = match self {
+            Self::Sqlx | Self::SqlxConnection | Self::SqlxAll => Box::pin(self.emit_sqlx(url, events, end)),
+            Self::Diesel | Self::DieselAll => Box::pin(self.emit_diesel(url, events, end)),
+            Self::DieselAsync | Self::DieselAsyncAll => Box::pin(self.emit_diesel_async(url, events, end)),
             Self::SeaOrm | Self::SeaOrmConnection | Self::SeaOrmAll => {
-                self.emit_sea_orm(url, events, end).await
+                Box::pin(self.emit_sea_orm(url, events, end))
             }
-            _ => self.emit_tokio(url, events, end).await,
-        }
+            _ => Box::pin(self.emit_tokio(url, events, end)),
+        };
+        emitting.await
     }
 
     async fn emit_tokio(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
