@@ -24,7 +24,7 @@
 //!
 //! | file | question it answers |
 //! |---|---|
-//! | [`emit`], `grants` | how does an event get into the caller's transaction, and who may do that? |
+//! | [`emit`] | how does an event get into the caller's transaction? |
 //! | `options`, `migrate`, `self_test` | which database, and is the server fit for use? |
 //! | `connect`, `tls` | is it the server it claims to be, and can others listen? |
 //! | `roles` | who may do what? |
@@ -89,7 +89,6 @@ mod event;
 mod event_row;
 mod fence;
 mod fetch;
-mod grants;
 mod holding;
 mod lag;
 mod lane;
@@ -107,6 +106,7 @@ mod probe;
 mod prune;
 mod report;
 mod ring;
+mod roles;
 mod seek;
 mod self_test;
 mod session;
@@ -123,10 +123,10 @@ mod work;
 pub use tokio_postgres;
 
 pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
-pub use grants::producer_grants;
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, PostgresOptions};
 pub use position::SHARDS;
+pub use roles::{RoleKind, Roles, producer_grants};
 pub use statement::Schema;
 pub use store::PostgresStore;
 pub use work::{Handling, Work, Working, in_transaction};
