@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 struct Tool {
-    /// A name to look for on PATH, or an absolute path.
+    /// A name to look for on PATH, or the absolute path of a file.
     program: &'static str,
     package: &'static str,
     reason: &'static str,
@@ -26,6 +26,11 @@ const TOOLS: &[Tool] = &[
         program: "/usr/lib/postgresql/15/bin/postgres",
         package: "postgresql-15",
         reason: "tests run against the oldest supported release",
+    },
+    Tool {
+        program: "/usr/include/postgresql/libpq-fe.h",
+        package: "libpq-dev",
+        reason: "diesel connects through libpq, and tests emit through diesel",
     },
     Tool { program: "setpriv", package: "util-linux", reason: "PostgreSQL refuses to run as root" },
     Tool { program: "ipcrm", package: "util-linux", reason: "a killed PostgreSQL leaves shared memory" },

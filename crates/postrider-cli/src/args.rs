@@ -498,6 +498,15 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         sql: bool,
     },
+    /// Create four roles in PostgreSQL (producer, relay, operator, reader) and grant each what it needs
+    Roles {
+        /// What their names begin with: PREFIX_producer and so on; the schema's name if not given
+        #[arg(long, value_name = "PREFIX")]
+        prefix: Option<String>,
+        /// Print the SQL instead of running it
+        #[arg(long)]
+        sql: bool,
+    },
     /// Look for damage (exit 10 if there is any)
     Check,
     /// Remove events that are older than the retention and that every subscription is past

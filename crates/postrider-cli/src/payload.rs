@@ -66,16 +66,27 @@ pub(crate) struct PayloadView<'a> {
     payload: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_withheld: Option<bool>,
 }
 
 impl<'a> PayloadView<'a> {
     pub(crate) fn new(payload: &'a [u8]) -> Self {
+        let none = Self { payload: None, payload_base64: None, payload_withheld: None };
         match serde_json::from_slice(payload) {
-            Ok(json) => Self { payload: Some(json), payload_base64: None },
-            Err(_) => Self { payload: None, payload_base64: Some(STANDARD.encode(payload)) },
+            Ok(json) => Self { payload: Some(json), ..none },
+            Err(_) => Self { payload_base64: Some(STANDARD.encode(payload)), ..none },
         }
     }
+
+    /// One that may not be read.
+    pub(crate) fn withheld() -> Self {
+        Self { payload: None, payload_base64: None, payload_withheld: Some(true) }
+    }
 }
+
+/// What people read instead of a payload that may not be.
+pub(crate) const WITHHELD: &str = "(withheld: this role may not read it)";
 
 /// A payload on one line of a table.
 pub(crate) fn preview(payload: &[u8]) -> String {
@@ -138,6 +149,8 @@ mod tests {
         assert_eq!(view(b"{\"n\":1.10}"), r#"{"payload":{"n":1.10}}"#);
         assert_eq!(view(b"\xff\x00"), r#"{"payload_base64":"/wA="}"#);
         assert_eq!(view(b""), r#"{"payload_base64":""}"#);
+        let withheld = serde_json::to_string(&PayloadView::withheld()).unwrap();
+        assert_eq!(withheld, r#"{"payload_withheld":true}"#);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use postrider_core::{Error, Result};
-use postrider_postgres::{PostgresOptions, PostgresStore};
+use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::args::{STORE_DEFAULT, StoreCommand};
-use crate::commands::store::Script;
+use crate::commands::store::{RoleView, RolesView, Script};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
 
@@ -73,6 +73,11 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 let script = Script { sql: postrider_sqlite::schema_sql() };
                 return context.output.show(&script).map(|()| exit::OK);
             }
+            if let Action::Store(StoreCommand::Roles { .. }) = action {
+                return Err(Error::invalid(
+                    "SQLite has no roles: whoever may write the file may do everything. Name a store on PostgreSQL",
+                ));
+            }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
                 .check(action.first_look() == FirstLook::Thorough);
@@ -87,10 +92,31 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 return context.output.show(&script).map(|()| exit::OK);
             }
             let options = (**options).clone().migrate(action.absent_store() == Absent::Create);
+            if let Action::Store(StoreCommand::Roles { prefix, sql }) = action {
+                return roles(options, prefix, sql, context).await;
+            }
             let store = PostgresStore::open(options).await?;
             commands::run(&store, action, context).await
         }
     }
+}
+
+/// Only this kind of store has roles, so that they are no part of the contract.
+async fn roles(
+    options: PostgresOptions,
+    prefix: Option<String>,
+    sql: bool,
+    context: &Context<'_>,
+) -> Result<u8> {
+    let schema = options.schema_name().to_owned();
+    let roles = Roles::new(&schema, prefix.as_deref().unwrap_or(&schema))?;
+    if sql {
+        return context.output.show(&Script { sql: roles.sql() }).map(|()| exit::OK);
+    }
+    PostgresStore::open(options).await?.roles_create(&roles).await?;
+    let view = |kind: RoleKind| RoleView { name: roles.name(kind), purpose: kind.purpose() };
+    let created = RolesView { roles: RoleKind::ALL.map(view).into() };
+    context.output.show(&created).map(|()| exit::OK)
 }
 
 #[cfg(test)]

@@ -34,6 +34,12 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// The store's identity, made at its first migration; part of every deduplication id.
     fn id(&self) -> &str;
 
+    /// Whether payloads and headers are shown to whoever has opened the store. Where they are withheld, events and dead
+    /// letters come with empty ones, which says nothing about what was emitted.
+    fn payloads(&self) -> Payloads {
+        Payloads::Shown
+    }
+
     /// Emits events in one transaction of the store's own, for producers without a transaction, such as
     /// the CLI. All or none are written; the ids come in order. They carry the caller's trace, as by
     /// [`emit`](crate::emit()). Durable on return.
@@ -130,6 +136,16 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// whole piece of the log at little cost; a piece may stay until all of its events are old enough. Called
     /// every minute or so, and again at once while there is more.
     fn prune(&self, retention: Duration) -> impl Future<Output = Result<Pruned>> + Send;
+}
+
+/// Whether payloads and headers can be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Payloads {
+    /// As they were emitted.
+    #[default]
+    Shown,
+    /// The database lets this role look at everything else.
+    Withheld,
 }
 
 /// What workers do with a store in mode `log`.

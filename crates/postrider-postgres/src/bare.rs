@@ -10,14 +10,18 @@ use postrider_core::{NewEvent, Result, emit};
 use tokio::sync::mpsc;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{PgLsn, Type};
-use tokio_postgres::{AsyncMessage, Client, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 
+use crate::connect;
 use crate::emit::{Prepared, copy};
 use crate::error::Doing;
+use crate::options::PostgresOptions;
 use crate::statement::{Schema, Sql};
 use crate::values::{At, JsonText};
 
 const WHAT: &str = "run a benchmark";
+/// Not one of a store's connections, which are looked for by their names.
+const NAME: &str = "bench";
 const TOPIC: &str = "order";
 const TYPE: &str = "order.created";
 
@@ -185,7 +189,8 @@ pub struct Listener {
 impl Listener {
     /// Connects and listens.
     pub async fn connect(url: &str) -> Result<Self> {
-        let (client, mut connection) = tokio_postgres::connect(url, NoTls).await.doing(WHAT)?;
+        let options = PostgresOptions::from_url(url)?;
+        let (client, mut connection) = connect::connect(&options, NAME).await?;
         // Bounded by what the benchmark sends.
         let (sender, numbers) = mpsc::unbounded_channel();
         tokio::spawn(async move {
@@ -279,7 +284,7 @@ impl Observer {
 }
 
 async fn connect(url: &str) -> Result<Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.doing(WHAT)?;
+    let (client, connection) = connect::connect(&PostgresOptions::from_url(url)?, NAME).await?;
     tokio::spawn(connection);
     Ok(client)
 }

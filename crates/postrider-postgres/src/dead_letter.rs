@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 use crate::attempt::{DeliveryId, attempt_list};
 use crate::audit::Entry;
 use crate::error::Doing;
-use crate::event::{Found, event_get, log_end};
+use crate::event::{Found, by_right, event_get, log_end};
 use crate::lock::lock_subscription;
 use crate::session::Tx;
 use crate::subscription::{subscription_get, subscription_lock};
@@ -158,13 +158,9 @@ async fn dead_letter_find(tx: &Tx<'_>, query: &DeadLetterQuery) -> Result<Vec<De
         None => (after, i64::MAX),
     };
     let limit = query.limit.min(limits::PAGE_ROWS_MAX) as i64;
-    let rows = tx
-        .query(
-            sql!("dead_letter_list"),
-            &[&subscription_from, &subscription_to, &event_from, &event_to, &limit],
-            what,
-        )
-        .await?;
+    let sql = by_right(tx.payloads(), sql!("dead_letter_list"), sql!("dead_letter_list_withheld"));
+    let rows =
+        tx.query(sql, &[&subscription_from, &subscription_to, &event_from, &event_to, &limit], what).await?;
     rows.iter().map(Dead::read).collect::<Result<_, _>>().doing(what)
 }
 

@@ -1,8 +1,8 @@
 //! How an event gets into the caller's transaction.
 //!
-//! [`emit`](postrider_core::emit()) takes a reference to a transaction of tokio-postgres, or with the feature
-//! `sqlx-0_9` of sqlx, and writes one row through it. It opens nothing and commits nothing: the event exists if
-//! and only if the caller's transaction commits, and a savepoint that is rolled back takes its events with it.
+//! [`emit`](postrider_core::emit()) takes a reference to a transaction and writes one row through it. It opens nothing
+//! and commits nothing: the event exists if and only if the caller's transaction commits, and a savepoint that is
+//! rolled back takes its events with it.
 //!
 //! ```no_run
 //! # async fn order(db: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -18,6 +18,19 @@
 //!
 //! A pool's transaction lends its own: `emit(&*tx, event)` with deadpool-postgres.
 //!
+//! # Which client library
+//!
+//! | client library | feature | a transaction is | `emit` returns |
+//! |---|---|---|---|
+//! | tokio-postgres 0.7 | none | `&Transaction` | a future |
+//! | sqlx 0.9 | `sqlx-0_9` | `&mut Transaction`, `&mut PgConnection` | a future |
+//! | diesel 2 | `diesel-2` | `&mut PgConnection` | the id: it blocks, as diesel does |
+//! | diesel-async 0.9 | `diesel-async-0_9` | `&mut AsyncPgConnection` | a future |
+//! | sea-orm 2 | `sea-orm-2` | `&DatabaseTransaction`; any `ConnectionTrait` by [`Schema::on`] | a future |
+//!
+//! The folder `examples` has a small program for each of the last three, and `docs/orm.md` says in which order to emit and
+//! to write with libraries that decide themselves when to write.
+//!
 //! An event that breaks a limit is refused before anything is sent, and the transaction goes on. After any other
 //! error PostgreSQL ends the transaction: roll it back. (It also answers `COMMIT` to such a one with success and
 //! rolls back.)
@@ -27,7 +40,7 @@
 //! | way | for | cost |
 //! |---|---|---|
 //! | `emit(&tx, …)` | anything; works behind a pooler in transaction mode | one round trip; the server parses and plans each time |
-//! | `emit(prepared.on(&tx), …)` | connections that stay: [`Prepared`] | one round trip, little more work for the server than a bare prepared insert |
+//! | `emit(prepared.on(&tx), …)` | connections that stay: [`Prepared`] | one round trip, little more work for the server than a bare prepared insert; sqlx and diesel prepare by themselves |
 //! | [`emit_all`] | some events at once, ids wanted | one round trip for a thousand |
 //! | [`copy()`] | loads of events, no ids | the server reads them as fast as from a bare `COPY` |
 //! | plain SQL | other languages | see the crate's front page |
@@ -41,7 +54,15 @@
 
 mod batch;
 mod copy;
+#[cfg(feature = "diesel-2")]
+mod diesel_2;
+#[cfg(feature = "diesel-async-0_9")]
+mod diesel_async_0_9;
+#[cfg(any(feature = "diesel-2", feature = "diesel-async-0_9"))]
+mod diesel_query;
 mod prepared;
+#[cfg(feature = "sea-orm-2")]
+mod sea_orm_2;
 #[cfg(feature = "sqlx-0_9")]
 mod sqlx_0_9;
 mod values;
@@ -53,7 +74,13 @@ use postrider_core::{Emit, Error, ErrorKind, EventId, NewEvent, Result};
 use tokio_postgres::{Row, Transaction};
 
 pub use copy::{copy, copy_stream};
+#[cfg(feature = "diesel-2")]
+pub use diesel_2::Diesel;
+#[cfg(feature = "diesel-async-0_9")]
+pub use diesel_async_0_9::DieselAsync;
 pub use prepared::{Prepared, PreparedOn};
+#[cfg(feature = "sea-orm-2")]
+pub use sea_orm_2::SeaOrm;
 #[cfg(feature = "sqlx-0_9")]
 pub use sqlx_0_9::Sqlx;
 
@@ -72,6 +99,11 @@ const INSERT_ALL: Sql = sql!("event_insert_all");
 /// The same for events with an idempotency key.
 const EMIT: Sql = sql!("event_emit");
 const EMIT_ALL: Sql = sql!("event_emit_all");
+/// Both for client libraries that can send little but text.
+#[cfg(feature = "sea-orm-2")]
+const INSERT_JSON: Sql = sql!("event_insert_json");
+#[cfg(feature = "sea-orm-2")]
+const EMIT_JSON: Sql = sql!("event_emit_json");
 const COPY: Sql = sql!("event_copy");
 const CLOCK: Sql = sql!("clock_read");
 
@@ -137,9 +169,12 @@ impl<'a> Emit<TokioPostgres> for On<'a, &'a Transaction<'_>> {
 
 /// A transaction of the caller's that many events can be written through at once: those that
 /// [`Emit`] is implemented for.
-pub trait EmitAll<'a> {
+pub trait EmitAll {
+    /// `Result<Vec<EventId>>`, or a future of it.
+    type Output;
+
     /// Writes `events` through this transaction; returns their ids in the same order.
-    fn emit_all(self, events: Vec<NewEvent>) -> BoxFuture<'a, Result<Vec<EventId>>>;
+    fn emit_all(self, events: Vec<NewEvent>) -> Self::Output;
 }
 
 /// Emits `events` in the caller's transaction `tx`, with a statement for each thousand of them, and returns their
@@ -157,25 +192,31 @@ pub trait EmitAll<'a> {
 /// assert!(ids[0] < ids[1]);
 /// # Ok(()) }
 /// ```
-pub fn emit_all<'a>(tx: impl EmitAll<'a>, mut events: Vec<NewEvent>) -> BoxFuture<'a, Result<Vec<EventId>>> {
+pub fn emit_all<T: EmitAll>(tx: T, mut events: Vec<NewEvent>) -> T::Output {
     events.iter_mut().for_each(postrider_core::emit::trace);
     tx.emit_all(events)
 }
 
-impl<'a> EmitAll<'a> for &'a Transaction<'_> {
-    fn emit_all(self, events: Vec<NewEvent>) -> BoxFuture<'a, Result<Vec<EventId>>> {
+impl<'a> EmitAll for &'a Transaction<'_> {
+    type Output = BoxFuture<'a, Result<Vec<EventId>>>;
+
+    fn emit_all(self, events: Vec<NewEvent>) -> Self::Output {
         Box::pin(event_insert_all(self, &POSTRIDER, events))
     }
 }
 
-impl<'a> EmitAll<'a> for &'a mut Transaction<'_> {
-    fn emit_all(self, events: Vec<NewEvent>) -> BoxFuture<'a, Result<Vec<EventId>>> {
+impl<'a> EmitAll for &'a mut Transaction<'_> {
+    type Output = BoxFuture<'a, Result<Vec<EventId>>>;
+
+    fn emit_all(self, events: Vec<NewEvent>) -> Self::Output {
         Box::pin(event_insert_all(self, &POSTRIDER, events))
     }
 }
 
-impl<'a> EmitAll<'a> for On<'a, &'a Transaction<'_>> {
-    fn emit_all(self, events: Vec<NewEvent>) -> BoxFuture<'a, Result<Vec<EventId>>> {
+impl<'a> EmitAll for On<'a, &'a Transaction<'_>> {
+    type Output = BoxFuture<'a, Result<Vec<EventId>>>;
+
+    fn emit_all(self, events: Vec<NewEvent>) -> Self::Output {
         Box::pin(event_insert_all(self.tx, self.schema, events))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use postrider_core::log::{Snapshot, Xid};
-use postrider_core::store::EventQuery;
+use postrider_core::store::{EventQuery, Payloads};
 use postrider_core::{Event, EventId, Pattern, Result, Timestamp, limits};
 use tokio_postgres::Row;
 
@@ -38,13 +38,22 @@ pub(crate) async fn event_get(
     }
     let mut found = HashMap::new();
     for (leaf, ids) in by_leaf {
-        for row in tx.query(sql!("event_get").on_leaf(leaf), &[&ids], what).await? {
+        let sql = by_right(tx.payloads(), sql!("event_get"), sql!("event_get_withheld"));
+        for row in tx.query(sql.on_leaf(leaf), &[&ids], what).await? {
             let event = event_read(&row, 0).doing(what)?;
             let xid = row.try_get::<_, Option<XidValue>>(8).doing(what)?.map(|xid| xid.0);
             found.insert(event.id, Found { event, xid });
         }
     }
     Ok(found)
+}
+
+/// The statement for those who may read payloads, or the one for those who may not.
+pub(crate) fn by_right(payloads: Payloads, shown: Sql, withheld: Sql) -> Sql {
+    match payloads {
+        Payloads::Shown => shown,
+        Payloads::Withheld => withheld,
+    }
 }
 
 /// Where the log ends at a moment.
@@ -140,9 +149,10 @@ impl Listing {
             let wants_all = self.topics.is_none() && self.types.is_none() && self.key.is_none();
             let scan = if wants_all { missing } else { LIST_SCAN_MAX };
             let session = link.session().await?;
+            let sql = by_right(session.payloads(), sql!("event_list"), sql!("event_list_withheld"));
             let rows = session
                 .query(
-                    sql!("event_list").on_leaf(range.leaf),
+                    sql.on_leaf(range.leaf),
                     &[&range.from, &range.before, &scan, &self.topics, &self.types, &self.key, &missing],
                     what,
                 )

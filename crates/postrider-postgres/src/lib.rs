@@ -24,8 +24,10 @@
 //!
 //! | file | question it answers |
 //! |---|---|
-//! | [`emit`], `grants` | how does an event get into the caller's transaction, and who may do that? |
+//! | [`emit`] | how does an event get into the caller's transaction? |
 //! | `options`, `migrate`, `self_test` | which database, and is the server fit for use? |
+//! | `connect`, `tls` | is it the server it claims to be, and can others listen? |
+//! | `roles` | who may do what? |
 //! | `store`, `log_store` | which call does what? The way in to all below. |
 //! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
 //! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
@@ -79,6 +81,7 @@ mod audit;
 #[cfg(feature = "bench")]
 pub mod bare;
 mod check;
+mod connect;
 mod dead_letter;
 mod delivery;
 mod due;
@@ -88,7 +91,6 @@ mod event;
 mod event_row;
 mod fence;
 mod fetch;
-mod grants;
 mod holding;
 mod lag;
 mod lane;
@@ -106,6 +108,7 @@ mod probe;
 mod prune;
 mod report;
 mod ring;
+mod roles;
 mod seek;
 mod self_test;
 mod session;
@@ -115,6 +118,7 @@ mod statement;
 mod store;
 mod straggler;
 mod subscription;
+mod tls;
 mod turn;
 mod values;
 mod work;
@@ -122,10 +126,10 @@ mod work;
 pub use tokio_postgres;
 
 pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
-pub use grants::producer_grants;
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, PostgresOptions};
 pub use position::SHARDS;
+pub use roles::{RoleKind, Roles, producer_grants};
 pub use statement::Schema;
 pub use store::PostgresStore;
 pub use work::{Handling, Work, Working, in_transaction};

@@ -7,6 +7,7 @@ use postrider_core::{Error, Result};
 use tokio_postgres::Config;
 
 use crate::statement::Schema;
+use crate::tls::Tls;
 
 /// How a [`PostgresStore`](crate::PostgresStore) is opened.
 ///
@@ -19,6 +20,7 @@ use crate::statement::Schema;
 #[derive(Clone)]
 pub struct PostgresOptions {
     pub(crate) config: Config,
+    pub(crate) tls: Tls,
     pub(crate) schema: Schema,
     pub(crate) migrate: bool,
     pub(crate) durability: Durability,
@@ -41,11 +43,15 @@ pub enum Durability {
 
 impl PostgresOptions {
     /// The database that a URL names: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. The parameter
-    /// `schema=NAME` chooses another schema than `postrider`; all others are those of the client library.
+    /// `schema=NAME` chooses another schema than `postrider`.
+    ///
+    /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` mean what they mean to libpq, but for the default: a server on
+    /// another machine has to prove that it is the one (`verify-full`), and connections within this machine are
+    /// plain. All other parameters are those of the client library, such as `channel_binding=require`.
     ///
     /// Errors never repeat the URL, since it may hold a password.
     pub fn from_url(url: &str) -> Result<Self> {
-        let (url, schema) = take_schema(url);
+        let Ours { rest: url, schema, tls } = Ours::take(url)?;
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             // Its message names the key that is wrong, never a value.
             Error::invalid(format!(
@@ -57,6 +63,7 @@ impl PostgresOptions {
         }
         let mut options = Self {
             config,
+            tls,
             schema: Schema::new(schema.as_deref().unwrap_or("postrider"))?,
             migrate: true,
             durability: Durability::default(),
@@ -158,14 +165,48 @@ impl fmt::Debug for PostgresOptions {
     }
 }
 
-/// Cuts our own parameter out of a URL: the client library would refuse it.
-fn take_schema(url: &str) -> (String, Option<String>) {
-    let Some((base, query)) = url.split_once('?') else { return (url.to_owned(), None) };
-    let (ours, theirs): (Vec<&str>, Vec<&str>) =
-        query.split('&').partition(|parameter| parameter.starts_with("schema="));
-    let schema = ours.last().map(|parameter| parameter["schema=".len()..].to_owned());
-    let rest = if theirs.is_empty() { base.to_owned() } else { format!("{base}?{}", theirs.join("&")) };
-    (rest, schema)
+/// The parameters of a URL that are ours to read: the client library would refuse them.
+struct Ours {
+    /// The URL without them.
+    rest: String,
+    schema: Option<String>,
+    tls: Tls,
+}
+
+impl Ours {
+    fn take(url: &str) -> Result<Self> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut ours = Self { rest: base.to_owned(), schema: None, tls: Tls::default() };
+        let mut separator = '?';
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let value = percent_decoded(value)?;
+            if name == "schema" {
+                ours.schema = Some(value);
+            } else if !ours.tls.take(name, &value)? {
+                ours.rest.push(separator);
+                ours.rest.push_str(parameter);
+                separator = '&';
+            }
+        }
+        ours.tls.check()?;
+        Ok(ours)
+    }
+}
+
+/// `%2F` and its like are characters that a URL has another use for.
+fn percent_decoded(text: &str) -> Result<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut pieces = text.split('%');
+    bytes.extend_from_slice(pieces.next().unwrap_or_default().as_bytes());
+    for piece in pieces {
+        let code = piece.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let code =
+            code.ok_or_else(|| Error::invalid("the store's URL has a `%` without two digits: write %25"))?;
+        bytes.push(code);
+        bytes.extend_from_slice(&piece.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).map_err(|_| Error::invalid("the store's URL is not UTF-8 behind its `%` codes"))
 }
 
 #[cfg(test)]
@@ -186,11 +227,22 @@ mod tests {
     }
 
     #[test]
+    fn names_of_files_may_hold_what_a_url_has_another_use_for() {
+        assert_eq!(percent_decoded("%2Fetc/my%20ca%25.pem").unwrap(), "/etc/my ca%.pem");
+        assert_eq!(percent_decoded("a").unwrap(), "a");
+        assert!(percent_decoded("%ff").is_err());
+    }
+
+    #[test]
     fn a_bad_url_is_refused_without_repeating_it() {
         for bad in ["postgres://app:secret@h/db?nonsense=secret", "postgres://", "postgres://h:secret/db"] {
             let message = PostgresOptions::from_url(bad).unwrap_err().to_string();
             assert!(!message.contains("secret") && message.contains("postgres://"), "{message}");
         }
         assert!(PostgresOptions::from_url("postgres://h/db?schema=A%20B").is_err());
+        for bad in ["postgres://h/db?sslrootcert=%2", "postgres://h/db?sslrootcert=%zz"] {
+            let message = PostgresOptions::from_url(bad).unwrap_err().to_string();
+            assert!(message.contains("write %25"), "{message}");
+        }
     }
 }

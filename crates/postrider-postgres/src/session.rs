@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use postrider_core::store::Payloads;
 use postrider_core::{Error, ErrorKind, Result};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, IsolationLevel, NoTls, Row, RowStream, Statement, Transaction};
+use tokio_postgres::{Client, IsolationLevel, Row, RowStream, Statement, Transaction};
 use tracing::debug;
 
+use crate::connect::connect;
 use crate::error::Doing;
 use crate::options::PostgresOptions;
 use crate::statement::{Schema, Sql};
@@ -108,6 +110,7 @@ pub(crate) struct Session {
 struct State {
     id: u64,
     schema: Schema,
+    payloads: Payloads,
     timeout: Duration,
     broken: AtomicBool,
     statements: Mutex<HashMap<Sql, Statement>>,
@@ -118,11 +121,9 @@ pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 impl Session {
     /// Connects, and refuses a server that cannot be used.
     pub(crate) async fn connect(options: &PostgresOptions, role: Role) -> Result<Self> {
-        let mut config = options.config.clone();
-        config.application_name(role.name());
         let what = format!("connect to {options}");
         let connecting = async {
-            let (client, connection) = config.connect(NoTls).await.doing(&what)?;
+            let (client, connection) = connect(options, role.name()).await?;
             tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     debug!(%error, role = role.name(), "a connection was lost");
@@ -130,15 +131,20 @@ impl Session {
             });
             client.batch_execute(role.settings()).await.doing(&what)?;
             fit(&client, role).await?;
-            Ok(client)
+            let payloads = match role {
+                Role::Operator => payloads_look(&client, &options.schema).await?,
+                _ => Payloads::Shown,
+            };
+            Ok((client, payloads))
         };
-        let client = match tokio::time::timeout(options.call_timeout, connecting).await {
+        let (client, payloads) = match tokio::time::timeout(options.call_timeout, connecting).await {
             Ok(connected) => connected?,
             Err(_) => return Err(late(&what, options.call_timeout)),
         };
         let state = State {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             schema: options.schema.clone(),
+            payloads,
             timeout: role.timeout(options.call_timeout),
             broken: AtomicBool::new(false),
             statements: Mutex::default(),
@@ -152,6 +158,11 @@ impl Session {
 
     pub(crate) fn is_usable(&self) -> bool {
         !self.client.is_closed() && !self.state.broken.load(Ordering::Relaxed)
+    }
+
+    /// Whether this role may read payloads and headers. Asked for what people look at; a relay has to.
+    pub(crate) fn payloads(&self) -> Payloads {
+        self.state.payloads
     }
 
     /// Begins a transaction; dropping it rolls it back.
@@ -260,6 +271,11 @@ impl<'a> Tx<'a> {
         &self.state.schema
     }
 
+    /// As [`Session::payloads`].
+    pub(crate) fn payloads(&self) -> Payloads {
+        self.state.payloads
+    }
+
     /// The client library's own transaction.
     pub(crate) fn inner(&mut self) -> &mut Transaction<'a> {
         &mut self.tx
@@ -321,6 +337,15 @@ async fn fit(client: &Client, role: Role) -> Result<()> {
         return Err(Error::new(ErrorKind::ReadOnly, message));
     }
     Ok(())
+}
+
+/// Asks whether this role may read payloads. A database without the schema has none to withhold.
+async fn payloads_look(client: &Client, schema: &Schema) -> Result<Payloads> {
+    let what = "ask whether payloads may be read";
+    let text = sql!("payload_right").text(schema);
+    let row = client.query_one(&*text, &[&schema.name()]).await.doing(what)?;
+    let may: Option<bool> = row.try_get(0).doing(what)?;
+    Ok(if may == Some(false) { Payloads::Withheld } else { Payloads::Shown })
 }
 
 #[cfg(test)]

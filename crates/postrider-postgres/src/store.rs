@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::store::{
-    DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pruned, StoreReport,
+    DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Payloads, Pruned, StoreReport,
     SubscriptionReport,
 };
 use postrider_core::{
     Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
 };
 use tokio::sync::{Mutex, Notify};
+use tracing::warn;
 
 use crate::fetch::SharedTail;
 use crate::holding::Holdings;
 use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
+use crate::roles::Roles;
 use crate::session::Role;
 use crate::straggler::Stragglers;
 use crate::subscription::Change;
@@ -58,6 +60,7 @@ pub struct PostgresStore {
 
 pub(crate) struct Inner {
     pub(crate) id: String,
+    payloads: Payloads,
     pub(crate) options: Arc<PostgresOptions>,
     pub(crate) reader: SharedLink,
     pub(crate) writer: Link,
@@ -77,14 +80,18 @@ pub(crate) struct Inner {
 impl PostgresStore {
     /// Connects, checks the server, and brings the schema up to date.
     pub async fn open(options: PostgresOptions) -> Result<Self> {
+        if let Some(warning) = options.tls.warning(&options.config) {
+            warn!(store = %options, "{warning}");
+        }
         let options = Arc::new(options);
         let operator = Link::new(Role::Operator, &options);
-        let id = {
+        let (id, payloads) = {
             let mut session = operator.session().await?;
-            migrate::migrate(&mut session, &options).await?
+            (migrate::migrate(&mut session, &options).await?, session.payloads())
         };
         let inner = Inner {
             id,
+            payloads,
             reader: SharedLink::new(Role::Reader, &options),
             writer: Link::new(Role::Writer, &options),
             keeper: Link::new(Role::Keeper, &options),
@@ -101,6 +108,16 @@ impl PostgresStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// Creates the roles that are absent, and lets each do what it is for and nothing else with this store. Whoever has
+    /// opened it must own the schema and be allowed to create roles, unless somebody has.
+    pub async fn roles_create(&self, roles: &Roles) -> Result<()> {
+        let what = "create roles and grant them their rights";
+        let mut session = self.inner.operator.session().await?;
+        let tx = session.begin().await?;
+        tx.run(&roles.statements(), what).await?;
+        tx.commit(what).await
+    }
+
     async fn subscription_change(&self, name: &str, change: Change) -> Result<Subscription> {
         Ok(change!(self, "change a subscription", |tx| subscription::subscription_change(&tx, name, &change)))
     }
@@ -115,6 +132,10 @@ impl fmt::Debug for PostgresStore {
 impl Store for PostgresStore {
     fn id(&self) -> &str {
         &self.inner.id
+    }
+
+    fn payloads(&self) -> Payloads {
+        self.inner.payloads
     }
 
     async fn event_emit(&self, events: Vec<NewEvent>) -> Result<Vec<EventId>> {

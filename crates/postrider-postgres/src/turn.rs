@@ -11,7 +11,7 @@ use postrider_core::EventId;
 /// Ids of one turn: 2 to the power of this.
 const TURN_BITS: u32 = 34;
 /// Leaves of the ring.
-const LEAVES: i64 = 16;
+pub(crate) const LEAVES: i64 = 16;
 
 /// One use of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,16 +1,19 @@
-//! PostgreSQL keeps every promise of the contract, on each version that is tested.
+//! PostgreSQL keeps every promise of the contract, on each version that is tested, for the owner of the schema and for
+//! those who have no more than the rights of their roles.
 
 use postrider_core::settle::MemberId;
 use postrider_core::time::Clock;
 use postrider_core::{EventId, Failure};
 use postrider_postgres::tokio_postgres::Transaction;
-use postrider_postgres::{PostgresOptions, PostgresStore, Work};
+use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Work};
 use postrider_testkit::conformance::Ending;
 use postrider_testkit::postgres::{Database, Version, shared};
 use postrider_testkit::{ManualClock, Rig};
 
 struct PostgresRig {
     database: Database,
+    /// How the store is reached, as whom.
+    url: String,
     clock: ManualClock,
     store: PostgresStore,
 }
@@ -22,25 +25,45 @@ const CLOCK: &str = "
     create or replace function postrider.clock() returns timestamptz
     language sql volatile parallel safe
     return (select timestamptz 'epoch' + now_us * interval '1 microsecond' from public.hands);
-    create table effect (n bigint generated always as identity, event_id bigint, note text)";
+    create table effect (n bigint generated always as identity, event_id bigint, note text);
+    grant select on hands to public;
+    grant insert on effect to public";
 
 impl PostgresRig {
+    /// As the owner of everything.
     async fn new(version: Version) -> Self {
         let database = shared(version).create_database();
-        let store = open(&database).await;
+        let store = open(&database.url).await;
         database.query(CLOCK);
+        Self::with(database.url.clone(), database, store)
+    }
+
+    /// As somebody who owns nothing and has the roles that the suite needs.
+    async fn by_roles(version: Version) -> Self {
+        let Self { database, store, .. } = Self::new(version).await;
+        let roles = Roles::new("postrider", &database.name).expect("a good name");
+        store.roles_create(&roles).await.expect("roles are made");
+        let kinds = [RoleKind::Producer, RoleKind::Relay, RoleKind::Operator];
+        let granted = kinds.map(|kind| roles.name(kind)).join(", ");
+        database.query(&format!("create role {}_ada login in role {granted}", database.name));
+        let url = database.url.replace("postgres@", &format!("{}_ada@", database.name));
+        let store = open(&url).await;
+        Self::with(url, database, store)
+    }
+
+    fn with(url: String, database: Database, store: PostgresStore) -> Self {
         let clock = ManualClock::new();
         let followed = database.clone();
         clock.followed_by(move |now| {
             followed.query(&format!("update hands set now_us = {}", now.as_micros()));
         });
         assert!(clock.now().as_micros() > 0);
-        Self { database, clock, store }
+        Self { database, url, clock, store }
     }
 }
 
-async fn open(database: &Database) -> PostgresStore {
-    let options = PostgresOptions::from_url(&database.url).expect("a URL of our own");
+async fn open(url: &str) -> PostgresStore {
+    let options = PostgresOptions::from_url(url).expect("a URL of our own");
     PostgresStore::open(options).await.expect("a store opens")
 }
 
@@ -52,7 +75,7 @@ impl Rig for PostgresRig {
     }
 
     async fn second(&self) -> PostgresStore {
-        open(&self.database).await
+        open(&self.url).await
     }
 
     fn clock(&self) -> &ManualClock {
@@ -111,4 +134,14 @@ mod postgresql_15 {
 mod postgresql_18 {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::new(Version::V18).await);
+}
+
+mod postgresql_15_by_roles {
+    use super::*;
+    postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V15).await);
+}
+
+mod postgresql_18_by_roles {
+    use super::*;
+    postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V18).await);
 }

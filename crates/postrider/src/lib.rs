@@ -52,7 +52,8 @@
 //! # Features
 //!
 //! - `sqlite` (default): the embedded store.
-//! - `postgres`: the store of a PostgreSQL server.
+//! - `postgres`: the store of a PostgreSQL server, and emit in transactions of tokio-postgres.
+//! - `sqlx-0_9`, `diesel-2`, `diesel-async-0_9`, `sea-orm-2`: emit in transactions of these. `diesel-2` links the system's libpq.
 //! - `sinks`: ready-made sinks.
 
 pub use postrider_core::{

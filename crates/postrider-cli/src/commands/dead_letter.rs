@@ -1,6 +1,6 @@
 //! `postrider dead-letter`.
 
-use postrider_core::store::{DeadLetter, DeadLetterQuery, LetterId};
+use postrider_core::store::{DeadLetter, DeadLetterQuery, LetterId, Payloads};
 use postrider_core::{Error, ErrorKind, EventId, Result, Store, Timestamp, limits};
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub(crate) async fn run<S: Store>(
         DeadLetterCommand::List(args) => list(store, args, context).await,
         DeadLetterCommand::Show(args) => {
             let letter = store.dead_letter_get(&args.into()).await?;
-            context.output.show(&Shown(LetterView::new(&letter)))
+            context.output.show(&Shown(LetterView::new(&letter, store.payloads())))
         }
         DeadLetterCommand::Edit { letter, payload, raw } => {
             let payload = payload::read(&payload, raw)?;
@@ -63,7 +63,8 @@ async fn list<S: Store>(store: &S, args: DeadLetterListArgs, context: &Context<'
     if full && of_all {
         end_between_events(&mut letters);
     }
-    context.output.show(&List(letters.iter().map(LetterView::new).collect()))?;
+    let view = |letter| LetterView::new(letter, store.payloads());
+    context.output.show(&List(letters.iter().map(view).collect()))?;
     match letters.last() {
         None => context.output.note("no dead letters"),
         Some(last) if full => context.output.note(&format!("more: add --after {}", last.event.id)),
@@ -190,10 +191,10 @@ struct LetterView<'a> {
 }
 
 impl<'a> LetterView<'a> {
-    fn new(letter: &'a DeadLetter) -> Self {
+    fn new(letter: &'a DeadLetter, payloads: Payloads) -> Self {
         Self {
             subscription: &letter.letter.subscription,
-            event: EventView::new(&letter.event),
+            event: EventView::new(&letter.event, payloads),
             edited: letter.edited_payload.as_deref().map(PayloadView::new),
             holds: letter.holds,
             died_at: letter.died_at,
@@ -261,7 +262,7 @@ impl View for Shown<'_> {
         fields.extend(self.0.event.fields(page));
         let mut text = page.fields(fields);
         text.push('\n');
-        text.push_str(&payload::block(&letter.event.payload));
+        text.push_str(&self.0.event.block());
         if let Some(edited) = &letter.edited_payload {
             text.push('\n');
             text.push_str(&page.paint(Role::Waits, "edited: a replay delivers this instead"));
@@ -350,7 +351,7 @@ mod tests {
 SUBSCRIPTION  ID  TYPE           KEY  DIED      ATTEMPTS  ERROR
 audit          7  order.created  42   60 s ago        20  HTTP status 422: \\u{1b}[2Jno
 ";
-        assert_eq!(List(vec![LetterView::new(&letter())]).human(&page()), expected);
+        assert_eq!(List(vec![LetterView::new(&letter(), Payloads::Shown)]).human(&page()), expected);
     }
 
     #[test]
@@ -376,13 +377,13 @@ edited: a replay delivers this instead
 ATTEMPT  STARTED   TOOK  MEMBER  ERROR
      20  60 s ago   3 s  host:1  HTTP status 422: \\u{1b}[2Jno
 ";
-        assert_eq!(Shown(LetterView::new(&letter())).human(&page()), expected);
+        assert_eq!(Shown(LetterView::new(&letter(), Payloads::Shown)).human(&page()), expected);
     }
 
     #[test]
     fn machines_get_the_same() {
         let letter = letter();
-        let json = serde_json::to_value(LetterView::new(&letter)).unwrap();
+        let json = serde_json::to_value(LetterView::new(&letter, Payloads::Shown)).unwrap();
         assert_eq!(json["event"]["payload"]["total"], 99);
         assert_eq!(json["edited"]["payload"]["total"], 10);
         assert_eq!(json["history"][0]["took_seconds"], 3.2);

@@ -1,6 +1,6 @@
 //! `postrider event`.
 
-use postrider_core::store::{AttemptReport, DeliveryReport, EventQuery, LetterId};
+use postrider_core::store::{AttemptReport, DeliveryReport, EventQuery, LetterId, Payloads};
 use postrider_core::{
     DeliveryState, Error, ErrorKind, Event, EventId, Filter, Headers, Key, Result, Store, Timestamp,
 };
@@ -21,7 +21,7 @@ pub(crate) async fn run<S: Store>(store: &S, command: EventCommand, context: &Co
             let event = existing(store, id).await?;
             let deliveries = store.event_deliveries(id).await?;
             let deliveries = deliveries.iter().map(DeliveryView::new).collect();
-            context.output.show(&Shown { event: EventView::new(&event), deliveries })
+            context.output.show(&Shown { event: EventView::new(&event, store.payloads()), deliveries })
         }
         EventCommand::Why { id } => why(store, id, context).await,
     }
@@ -33,7 +33,8 @@ async fn list<S: Store>(store: &S, args: EventListArgs, context: &Context<'_>) -
     let limit = args.limit as usize;
     let query = EventQuery { filter, key: args.key.map(Key::new), before: args.before, limit };
     let events = store.event_list(query).await?;
-    context.output.show(&List(events.iter().map(EventView::new).collect()))?;
+    let view = |event| EventView::new(event, store.payloads());
+    context.output.show(&List(events.iter().map(view).collect()))?;
     match events.last() {
         None => context.output.note("no events match"),
         Some(last) if events.len() == limit && last.id > EventId(1) => {
@@ -64,7 +65,7 @@ async fn why<S: Store>(store: &S, id: EventId, context: &Context<'_>) -> Result<
         let explanation = explain(report, &facts, context.output.page());
         subscriptions.push(Explained { delivery: DeliveryView::new(report), explanation });
     }
-    context.output.show(&Why { event: EventView::new(&event), subscriptions })
+    context.output.show(&Why { event: EventView::new(&event, store.payloads()), subscriptions })
 }
 
 /// What else must be known to explain where an event stands.
@@ -114,25 +115,27 @@ pub(super) struct EventView<'a> {
     key: Option<&'a str>,
     #[serde(flatten)]
     payload: PayloadView<'a>,
-    headers: &'a Headers,
+    headers: Option<&'a Headers>,
     created_at: Timestamp,
     due_at: Option<Timestamp>,
+    /// None if it is withheld.
     #[serde(skip)]
-    bytes: &'a [u8],
+    bytes: Option<&'a [u8]>,
 }
 
 impl<'a> EventView<'a> {
-    pub(super) fn new(event: &'a Event) -> Self {
+    pub(super) fn new(event: &'a Event, payloads: Payloads) -> Self {
+        let is_shown = payloads == Payloads::Shown;
         Self {
             id: event.id,
             topic: event.topic.as_str(),
             kind: event.kind.as_str(),
             key: event.key.as_ref().map(Key::as_str),
-            payload: PayloadView::new(&event.payload),
-            headers: &event.headers,
+            payload: if is_shown { PayloadView::new(&event.payload) } else { PayloadView::withheld() },
+            headers: is_shown.then_some(&event.headers),
             created_at: event.created_at,
             due_at: event.due_at,
-            bytes: &event.payload,
+            bytes: is_shown.then_some(&event.payload),
         }
     }
 
@@ -148,12 +151,18 @@ impl<'a> EventView<'a> {
         if let Some(at) = self.due_at {
             fields.push(("due", Cell::new(page.when(at))));
         }
-        for (index, (name, value)) in self.headers.iter().enumerate() {
+        for (index, (name, value)) in self.headers.into_iter().flat_map(Headers::iter).enumerate() {
             let label = if index == 0 { "headers" } else { "" };
             fields.push((label, Cell::new(format!("{name}={value}"))));
         }
-        fields.push(("payload", Cell::new(text::bytes(self.bytes.len() as u64))));
+        let size = |bytes: &[u8]| text::bytes(bytes.len() as u64);
+        fields.push(("payload", Cell::new(self.bytes.map_or_else(|| payload::WITHHELD.to_owned(), size))));
         fields
+    }
+
+    /// Its payload in full, for people; nothing if it is withheld.
+    pub(super) fn block(&self) -> String {
+        self.bytes.map(payload::block).unwrap_or_default()
     }
 
     fn key_cell(&self) -> Cell {
@@ -185,7 +194,8 @@ impl View for List<'_> {
                 Cell::short(event.kind),
                 event.key.map_or_else(|| Cell::new("-").role(Role::Faint), Cell::short),
                 Cell::new(page.relative(event.created_at)),
-                Cell::short(payload::preview(event.bytes)).role(Role::Faint),
+                Cell::short(event.bytes.map_or_else(|| "(withheld)".to_owned(), payload::preview))
+                    .role(Role::Faint),
             ]);
         }
         table.finish()
@@ -286,7 +296,7 @@ impl View for Shown<'_> {
     fn human(&self, page: &Page) -> String {
         let mut text = page.fields(self.event.fields(page));
         text.push('\n');
-        text.push_str(&payload::block(self.event.bytes));
+        text.push_str(&self.event.block());
         text.push('\n');
         if self.deliveries.is_empty() {
             text.push_str("no subscription wants it\n");
@@ -374,6 +384,22 @@ pub(super) mod tests {
         }
     }
 
+    fn shown(event: &Event) -> EventView<'_> {
+        EventView::new(event, Payloads::Shown)
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_not_taken_for_empty() {
+        let event = Event { payload: Bytes::new(), headers: Headers::default(), ..sample(7) };
+        let view = || EventView::new(&event, Payloads::Withheld);
+        let listed = List(vec![view()]).human(&page());
+        assert!(listed.contains("(withheld)") && !listed.contains("empty"), "{listed}");
+        let told = Shown { event: view(), deliveries: Vec::new() }.human(&page());
+        assert!(told.contains("withheld: this role may not read it") && !told.contains("0 bytes"), "{told}");
+        let json = serde_json::to_value(view()).unwrap();
+        assert_eq!((&json["payload_withheld"], &json["headers"]), (&true.into(), &serde_json::Value::Null));
+    }
+
     fn pending() -> DeliveryReport {
         DeliveryReport {
             subscription: "audit".to_owned(),
@@ -406,13 +432,13 @@ pub(super) mod tests {
 1234  order  order.created  -                    3 s ago  (1 byte, not text)
    5  order  order.created  \\u{1b}]0;pwned\\u{7}  3 s ago  {\"total\": 99}
 ";
-        assert_eq!(List(events.iter().map(EventView::new).collect()).human(&page()), expected);
+        assert_eq!(List(events.iter().map(shown).collect()).human(&page()), expected);
     }
 
     #[test]
     fn one_event_is_told_with_its_deliveries() {
         let (event, report) = (sample(7), pending());
-        let shown = Shown { event: EventView::new(&event), deliveries: vec![DeliveryView::new(&report)] };
+        let shown = Shown { event: shown(&event), deliveries: vec![DeliveryView::new(&report)] };
         let expected = "\
 event    7
 topic    order
@@ -439,7 +465,7 @@ audit         pending         3  in 12 s
         let (event, report) = (sample(7), pending());
         let explanation = "failed 3 times (refused); next attempt in 12 s".to_owned();
         let subscriptions = vec![Explained { delivery: DeliveryView::new(&report), explanation }];
-        let why = Why { event: EventView::new(&event), subscriptions };
+        let why = Why { event: shown(&event), subscriptions };
         let expected = "\
 event 7: topic order, type order.created, key 42, emitted 3 s ago
 audit  failed 3 times (refused); next attempt in 12 s

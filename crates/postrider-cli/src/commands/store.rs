@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Context;
 use crate::args::StoreCommand;
-use crate::output::{Page, Role, View};
+use crate::output::{Cell, Column, Page, Role, View};
 use crate::progress::Progress;
 use crate::{exit, text};
 
@@ -24,6 +24,7 @@ pub(crate) async fn run<S: Store>(store: &S, command: StoreCommand, context: &Co
             };
             context.output.show(&migrated).map(|()| exit::OK)
         }
+        StoreCommand::Roles { .. } => unreachable!("only the place that knows PostgreSQL makes roles"),
         StoreCommand::Check => {
             let checked = Checked { findings: store.check().await? };
             context.output.show(&checked)?;
@@ -58,6 +59,29 @@ pub(crate) struct Script {
 impl View for Script {
     fn human(&self, _page: &Page) -> String {
         self.sql.clone()
+    }
+}
+
+/// The roles of a store.
+#[derive(Debug, Serialize)]
+pub(crate) struct RolesView {
+    pub(crate) roles: Vec<RoleView>,
+}
+
+/// One of them.
+#[derive(Debug, Serialize)]
+pub(crate) struct RoleView {
+    pub(crate) name: String,
+    pub(crate) purpose: &'static str,
+}
+
+impl View for RolesView {
+    fn human(&self, page: &Page) -> String {
+        let mut table = page.table([Column::left("ROLE"), Column::left("WHAT IT DOES")]);
+        for role in &self.roles {
+            table.row([Cell::new(&role.name), Cell::new(role.purpose)]);
+        }
+        table.finish()
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `inspect` | are events, subscriptions and the store shown as they are? |
 //! | `dead_letter` | can what failed for good be repaired, replayed, given up? |
 //! | `relay` | is it delivered, and does it end as it should? |
+//! | `roles` | can each role do with the binary what it is for? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
 //! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
 //! | `kill` | is anything lost when processes are killed at any moment? |
@@ -21,4 +22,5 @@ mod harness;
 mod inspect;
 mod kill;
 mod relay;
+mod roles;
 mod store;

@@ -74,9 +74,11 @@ impl<'a> Emit<TokioPostgres> for PreparedOn<'a> {
     }
 }
 
-impl<'a> EmitAll<'a> for PreparedOn<'a> {
+impl<'a> EmitAll for PreparedOn<'a> {
+    type Output = BoxFuture<'a, Result<Vec<EventId>>>;
+
     /// A statement for a thousand events is not worth keeping.
-    fn emit_all(self, events: Vec<NewEvent>) -> BoxFuture<'a, Result<Vec<EventId>>> {
+    fn emit_all(self, events: Vec<NewEvent>) -> Self::Output {
         Box::pin(event_insert_all(self.tx, &self.prepared.schema, events))
     }
 }

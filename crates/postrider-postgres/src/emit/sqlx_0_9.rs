@@ -46,8 +46,10 @@ macro_rules! emit_through {
             }
         }
 
-        impl<'a> EmitAll<'a> for $connection {
-            fn emit_all($self, events: Vec<NewEvent>) -> BoxFuture<'a, Result<Vec<EventId>>> {
+        impl<'a> EmitAll for $connection {
+            type Output = BoxFuture<'a, Result<Vec<EventId>>>;
+
+            fn emit_all($self, events: Vec<NewEvent>) -> Self::Output {
                 Box::pin(event_insert_all($conn, $schema, events))
             }
         }

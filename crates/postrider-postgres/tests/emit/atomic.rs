@@ -111,7 +111,7 @@ async fn a_failed_copy_emits_nothing(rig: Rig) {
 }
 
 async fn a_batch_with_a_bad_event_writes_none_of_it(rig: Rig) {
-    for way in [Way::All, Way::SqlxAll] {
+    for way in Way::ALL_AT_ONCE {
         let bad = vec![order(1).idempotency_key("once"), order(2), order("a\0b")];
         let error = way.emit(&rig, bad, End::Commit).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use diesel::Connection as _;
+use diesel_async::AsyncConnection as _;
 use postrider_core::emit::set_trace_source;
 use postrider_core::{ErrorKind, Event, NewEvent, Timestamp, emit, limits};
 use postrider_postgres::{PostgresOptions, PostgresStore, Prepared, Schema, copy, emit_all};
 
-use crate::support::{End, Rig, Way, on_each_version, order};
+use crate::support::{End, Rig, TRACED, Way, on_each_version, order};
 
 on_each_version!(
     payloads_come_back_to_the_byte,
@@ -112,10 +114,23 @@ async fn another_schema_has_its_own_events(rig: Rig) {
     tx.commit().await.unwrap();
     let mut sqlx = rig.sqlx().await;
     emit(shop.on(&mut sqlx), order(7)).await.unwrap();
+    let mut diesel = diesel_async::AsyncPgConnection::establish(&rig.database.url).await.unwrap();
+    emit(shop.on(&mut diesel), order(8)).await.unwrap();
+    emit_all(shop.on(&mut diesel), vec![order(9)]).await.unwrap();
+    let sea_orm = sea_orm::Database::connect(&rig.database.url).await.unwrap();
+    emit(shop.on(&sea_orm), order(10)).await.unwrap();
+    let url = rig.database.url.clone();
+    let blocking = move || {
+        let (mut diesel, shop) =
+            (diesel::PgConnection::establish(&url).unwrap(), Schema::new("order").unwrap());
+        emit(shop.on(&mut diesel), order(11)).unwrap();
+        emit_all(shop.on(&mut diesel), vec![order(12)]).unwrap();
+    };
+    tokio::task::spawn_blocking(blocking).await.unwrap();
     assert_eq!(rig.ids().await, []);
     let sql = "select count(*), (select count(*) from \"order\".idempotency) from \"order\".event";
     let row = client.query_one(sql, &[]).await.unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (8, 1));
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (13, 1));
 }
 
 async fn what_was_prepared_elsewhere_says_so(rig: Rig) {
@@ -129,7 +144,6 @@ async fn what_was_prepared_elsewhere_says_so(rig: Rig) {
 
 async fn events_carry_the_trace_in_which_they_are_emitted(rig: Rig) {
     const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    tokio::task_local! { static TRACED: (); }
     set_trace_source(|| TRACED.try_with(|()| TRACE.to_owned()).ok());
     let emitted = async {
         for way in Way::EACH {

@@ -6,6 +6,7 @@
 //! | `order` | a transaction's number is fetched before its first id; ids come in the order of the events |
 //! | `idempotency` | a repeated emit is harmless, whoever repeats it and whenever |
 //! | `fidelity` | what is emitted is what is stored |
+//! | `libraries` | the same holds with every client library |
 //! | `rights` | a producer can emit and nothing else |
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -13,6 +14,7 @@
 mod atomic;
 mod fidelity;
 mod idempotency;
+mod libraries;
 mod order;
 mod rights;
 mod support;

@@ -1,10 +1,19 @@
 //! A database with Postrider's schema, connections to it, and the ways to emit.
 
+use diesel::Connection as _;
+use diesel_async::{AsyncConnection as _, AsyncPgConnection};
+use futures_util::future::BoxFuture;
 use postrider_core::{Event, EventId, NewEvent, Result, emit};
 use postrider_postgres::tokio_postgres::{self, Client, NoTls};
 use postrider_postgres::{PostgresOptions, PostgresStore, Prepared, Schema, copy, emit_all};
 use postrider_testkit::postgres::{Database, Version, shared};
-use sqlx::Connection;
+use sea_orm::TransactionTrait as _;
+use sqlx::Connection as _;
+
+tokio::task_local! {
+    /// There while a test says that what it emits belongs to a trace.
+    pub(crate) static TRACED: ();
+}
 
 /// Runs each test on the oldest and the newest release, with a database of its own.
 macro_rules! on_each_version {
@@ -75,10 +84,17 @@ pub(crate) enum Way {
     Sqlx,
     SqlxConnection,
     SqlxAll,
+    Diesel,
+    DieselAll,
+    DieselAsync,
+    DieselAsyncAll,
+    SeaOrm,
+    SeaOrmConnection,
+    SeaOrmAll,
 }
 
 impl Way {
-    pub(crate) const EACH: [Self; 8] = [
+    pub(crate) const EACH: [Self; 15] = [
         Self::Plain,
         Self::InSchema,
         Self::Prepared,
@@ -87,7 +103,22 @@ impl Way {
         Self::Sqlx,
         Self::SqlxConnection,
         Self::SqlxAll,
+        Self::Diesel,
+        Self::DieselAll,
+        Self::DieselAsync,
+        Self::DieselAsyncAll,
+        Self::SeaOrm,
+        Self::SeaOrmConnection,
+        Self::SeaOrmAll,
     ];
+
+    /// One for each client library.
+    pub(crate) const LIBRARIES: [Self; 5] =
+        [Self::Plain, Self::Sqlx, Self::Diesel, Self::DieselAsync, Self::SeaOrm];
+
+    /// Those that emit many events at once and return their ids.
+    pub(crate) const ALL_AT_ONCE: [Self; 5] =
+        [Self::All, Self::SqlxAll, Self::DieselAll, Self::DieselAsyncAll, Self::SeaOrmAll];
 
     /// Those that take idempotency keys and return ids.
     pub(crate) fn with_ids() -> impl Iterator<Item = Self> {
@@ -96,14 +127,25 @@ impl Way {
 
     /// Emits in a transaction of its own, through a connection of its own; commits or rolls back.
     pub(crate) async fn emit(self, rig: &Rig, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
-        match self {
-            Self::Sqlx | Self::SqlxConnection | Self::SqlxAll => self.emit_sqlx(rig, events, end).await,
-            _ => self.emit_tokio(rig, events, end).await,
-        }
+        self.emit_at(&rig.database.url, events, end).await
     }
 
-    async fn emit_tokio(self, rig: &Rig, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
-        let mut client = rig.client().await;
+    /// The same in another database, or as another role.
+    pub(crate) async fn emit_at(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
+        let emitting: BoxFuture<'_, _> = match self {
+            Self::Sqlx | Self::SqlxConnection | Self::SqlxAll => Box::pin(self.emit_sqlx(url, events, end)),
+            Self::Diesel | Self::DieselAll => Box::pin(self.emit_diesel(url, events, end)),
+            Self::DieselAsync | Self::DieselAsyncAll => Box::pin(self.emit_diesel_async(url, events, end)),
+            Self::SeaOrm | Self::SeaOrmConnection | Self::SeaOrmAll => {
+                Box::pin(self.emit_sea_orm(url, events, end))
+            }
+            _ => Box::pin(self.emit_tokio(url, events, end)),
+        };
+        emitting.await
+    }
+
+    async fn emit_tokio(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
+        let mut client = connect(url).await;
         let (schema, prepared) = (Schema::default(), Prepared::new(&client).await?);
         let tx = client.transaction().await.unwrap();
         let mut ids = Vec::new();
@@ -127,8 +169,8 @@ impl Way {
         Ok(ids)
     }
 
-    async fn emit_sqlx(self, rig: &Rig, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
-        let mut conn = rig.sqlx().await;
+    async fn emit_sqlx(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
+        let mut conn = sqlx::PgConnection::connect(url).await.unwrap();
         let mut tx = conn.begin().await.unwrap();
         let mut ids = Vec::new();
         if self == Self::SqlxAll {
@@ -147,6 +189,78 @@ impl Way {
         }
         Ok(ids)
     }
+
+    /// Diesel blocks, so that it has a thread of its own, to which the trace goes along.
+    async fn emit_diesel(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
+        let (url, is_traced) = (url.to_owned(), TRACED.try_with(|()| ()).is_ok());
+        let blocking = move || {
+            let mut conn = diesel::PgConnection::establish(&url).unwrap();
+            let mut emitted = Ok(Vec::new());
+            // Diesel commits what returns well, and rolls back what does not.
+            let ended = conn.transaction(|tx| {
+                emitted = match self {
+                    Self::DieselAll => emit_all(tx, events),
+                    _ => events.into_iter().map(|event| emit(&mut *tx, event)).collect(),
+                };
+                end.told(emitted.is_ok())
+            });
+            assert_eq!(ended.is_ok(), emitted.is_ok() && end == End::Commit, "{ended:?}");
+            emitted
+        };
+        let on_its_thread = move || if is_traced { TRACED.sync_scope((), blocking) } else { blocking() };
+        tokio::task::spawn_blocking(on_its_thread).await.unwrap()
+    }
+
+    async fn emit_diesel_async(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
+        let mut conn = AsyncPgConnection::establish(url).await.unwrap();
+        let mut emitted = Ok(Vec::new());
+        let ended = conn
+            .transaction(async |tx| {
+                emitted = match self {
+                    Self::DieselAsyncAll => emit_all(tx, events).await,
+                    _ => emit_each(tx, events).await,
+                };
+                end.told(emitted.is_ok())
+            })
+            .await;
+        assert_eq!(ended.is_ok(), emitted.is_ok() && end == End::Commit, "{ended:?}");
+        emitted
+    }
+
+    async fn emit_sea_orm(self, url: &str, events: Vec<NewEvent>, end: End) -> Result<Vec<EventId>> {
+        let db = sea_orm::Database::connect(url).await.unwrap();
+        let tx = db.begin().await.unwrap();
+        let mut ids = Vec::new();
+        if self == Self::SeaOrmAll {
+            ids = emit_all(&tx, events).await?;
+        } else {
+            for event in events {
+                ids.push(match self {
+                    Self::SeaOrm => emit(&tx, event).await?,
+                    _ => emit_by_any(&tx, event).await?,
+                });
+            }
+        }
+        match end {
+            End::Commit => tx.commit().await.unwrap(),
+            End::Rollback => tx.rollback().await.unwrap(),
+        }
+        db.close().await.unwrap();
+        Ok(ids)
+    }
+}
+
+async fn emit_each(tx: &mut AsyncPgConnection, events: Vec<NewEvent>) -> Result<Vec<EventId>> {
+    let mut ids = Vec::new();
+    for event in events {
+        ids.push(emit(&mut *tx, event).await?);
+    }
+    Ok(ids)
+}
+
+/// What a function does that takes whatever sea-orm can work with.
+async fn emit_by_any<C: sea_orm::ConnectionTrait>(conn: &C, event: NewEvent) -> Result<EventId> {
+    emit(Schema::default().on(conn), event).await
 }
 
 /// How a transaction ends.
@@ -154,6 +268,14 @@ impl Way {
 pub(crate) enum End {
     Commit,
     Rollback,
+}
+
+impl End {
+    /// As diesel is told: by the result of what ran within the transaction.
+    fn told(self, is_good: bool) -> diesel::QueryResult<()> {
+        let commit = is_good && self == Self::Commit;
+        if commit { Ok(()) } else { Err(diesel::result::Error::RollbackTransaction) }
+    }
 }
 
 pub(crate) fn order(key: impl std::fmt::Display) -> NewEvent {

@@ -39,6 +39,9 @@ impl Cluster {
             Identity::Own => initdb(installation, &cluster.data()),
             Identity::Copied => copy(&template(installation), &cluster.data()),
         }
+        for (name, text) in settings.files() {
+            write(installation, &cluster.data().join(name), text);
+        }
         cluster
     }
 
@@ -113,6 +116,17 @@ fn initdb(installation: &Installation, data: &Path) {
     command.current_dir(data.parent().expect("data is in a folder"));
     command.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]);
     run(command.arg("--pgdata").arg(data));
+}
+
+/// The server refuses a key that others could read.
+fn write(installation: &Installation, path: &Path, text: &str) {
+    let written = fs::write(path, text)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o600)))
+        .and_then(|()| match installation.user() {
+            Some(user) => chown(path, Some(user.uid), Some(user.gid)),
+            None => Ok(()),
+        });
+    written.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -18,18 +18,20 @@ pub(super) enum Place {
     Memory,
 }
 
-/// How a server is set up: `postgresql.conf`, and what the cluster is made from.
+/// How a server is set up: `postgresql.conf`, other files, and what the cluster is made from.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(super) identity: Identity,
     pub(super) place: Place,
     values: Vec<(String, String)>,
+    files: Vec<(String, String)>,
 }
 
 impl Settings {
     /// Flushes as a server in production does.
     pub fn honest() -> Self {
-        let settings = Self { identity: Identity::Copied, place: Place::Disk, values: Vec::new() };
+        let settings =
+            Self { identity: Identity::Copied, place: Place::Disk, values: Vec::new(), files: Vec::new() };
         settings
             .set("listen_addresses", "127.0.0.1")
             .set("max_connections", "200")
@@ -59,12 +61,23 @@ impl Settings {
         self
     }
 
+    /// A file in the data folder, for the server's user alone: `pg_hba.conf`, or a certificate.
+    #[must_use]
+    pub fn file(mut self, name: &str, text: &str) -> Self {
+        self.files.push((name.to_owned(), text.to_owned()));
+        self
+    }
+
     /// Makes the cluster anew, which takes a second longer, so that its system identifier differs from that
     /// of every other server.
     #[must_use]
     pub fn own_identity(mut self) -> Self {
         self.identity = Identity::Own;
         self
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = (&str, &str)> {

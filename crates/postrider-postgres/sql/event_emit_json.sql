@@ -1,0 +1,25 @@
+-- The same for events of which some have an idempotency key, one after the other.
+-- Index: primary keys of the idempotency key and of the leaf. Locks: waits for whoever emits with the same key.
+select postrider.emit(
+    topic => topic,
+    type => type,
+    key => key,
+    payload => payload,
+    headers => headers,
+    due_at => due_at,
+    due_in => due_in,
+    idempotency_key => idempotency_key
+)
+from rows from (
+    json_to_recordset($1::json) as (
+        topic text,
+        type text,
+        key text,
+        headers json,
+        due_at timestamptz,
+        due_in interval,
+        idempotency_key text
+    ),
+    unnest($2::bytea[])
+) with ordinality as new (topic, type, key, headers, due_at, due_in, idempotency_key, payload, n)
+order by n

@@ -1,0 +1,12 @@
+-- Emits events that come as one JSON text and an array of payloads, with ids in the order of both: for client
+-- libraries that can send little else.
+-- Index: primary key of the leaf. Locks: none that anybody waits for.
+insert into postrider.event (topic, type, key, payload, headers, due_at)
+select topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in)
+from rows from (
+    json_to_recordset($1::json)
+        as (topic text, type text, key text, headers json, due_at timestamptz, due_in interval),
+    unnest($2::bytea[])
+) with ordinality as new (topic, type, key, headers, due_at, due_in, payload, n)
+order by n
+returning id

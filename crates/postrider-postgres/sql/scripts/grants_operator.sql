@@ -1,0 +1,19 @@
+-- An operator does what people do with a store: creates, tunes, pauses, moves and deletes subscriptions, edits, replays
+-- and discards dead letters, and looks at everything, payloads included. What it does is noted in the audit, which it
+-- cannot change. It removes no events and emits none.
+grant usage on schema "schema_name" to role_name;
+grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
+grant select on postrider.subscription, postrider.member, postrider.shard to role_name;
+grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
+grant select on postrider.delivery, postrider.attempt, postrider.audit to role_name;
+grant select on event_leaves to role_name;
+grant select on sequence postrider.event_id_seq to role_name;
+grant usage on sequence postrider.position_n to role_name;
+grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, created_at)
+    on postrider.subscription to role_name;
+grant insert on postrider.shard, postrider.audit to role_name;
+grant insert, delete on postrider.position_a, postrider.position_b to role_name;
+grant update (tuning, paused_at, fence) on postrider.subscription to role_name;
+grant update (member_id, epoch) on postrider.shard to role_name;
+grant update (turn, state, attempts, due_at, died_at, edited_payload) on postrider.delivery to role_name;
+grant delete on postrider.subscription, postrider.delivery to role_name;

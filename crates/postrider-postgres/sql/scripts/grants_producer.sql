@@ -1,0 +1,8 @@
+-- A producer emits, and does nothing else.
+--
+-- The columns xid and id are left out on purpose. A log is read without loss because each row's xid is fetched before
+-- its id is drawn; whoever could write them could make events invisible. Ids may be read, for `returning id`; nothing
+-- else may, not even one's own payloads. Leaves and the sequence need no grant.
+grant usage on schema "schema_name" to role_name;
+grant insert (topic, type, key, payload, headers, due_at), select (id) on postrider.event to role_name;
+grant execute on function postrider.emit to role_name;

@@ -1,0 +1,30 @@
+-- A relay reads the log, delivers, settles, and removes old events. It creates and tunes the subscriptions of its own
+-- program, but neither pauses, moves nor deletes any, and emits nothing.
+--
+-- Retention empties leaves and the tables of positions as a whole, so that it needs TRUNCATE on these and no other
+-- table. A relay ends sessions of relays that are gone by the right that each role has on its own sessions: let all
+-- relays of a store log in as one role, and none needs pg_signal_backend.
+grant usage on schema "schema_name" to role_name;
+grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
+grant select on postrider.subscription, postrider.member, postrider.shard to role_name;
+grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
+grant select on postrider.delivery, postrider.attempt to role_name;
+grant select (event_id) on postrider.idempotency to role_name;
+grant select, truncate on event_leaves to role_name;
+grant select, update on sequence postrider.event_id_seq to role_name;
+grant usage on sequence postrider.position_n to role_name;
+grant insert on postrider.turn, postrider.kept_event, postrider.member, postrider.shard to role_name;
+grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, created_at)
+    on postrider.subscription to role_name;
+grant insert on postrider.attempt to role_name;
+grant insert, truncate on postrider.position_a, postrider.position_b to role_name;
+grant insert (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, due_at, died_at)
+    on postrider.delivery to role_name;
+grant update (shard, key, late, turn, parks, state, attempts, due_at, died_at) on postrider.delivery to role_name;
+grant update (tuning, fence) on postrider.subscription to role_name;
+grant update (beat_at) on postrider.member to role_name;
+grant update (member_id, epoch) on postrider.shard to role_name;
+grant update (current, switched_at) on postrider.position_table to role_name;
+grant update (started_at, took, member, error) on postrider.attempt to role_name;
+grant delete on postrider.kept_event, postrider.idempotency, postrider.member to role_name;
+grant delete on postrider.delivery, postrider.attempt to role_name;

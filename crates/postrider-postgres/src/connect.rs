@@ -1,0 +1,102 @@
+//! The one place that connects to a server.
+
+use std::error::Error as StdError;
+use std::io;
+
+use postrider_core::{Error, ErrorKind, Result};
+use rustls::CertificateError;
+use tokio_postgres::config::SslMode as ClientSslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::from_postgres;
+use crate::options::PostgresOptions;
+use crate::tls::SslMode;
+
+/// What moves the bytes of a client, encrypted or not. Somebody has to run it.
+pub(crate) type Connection =
+    tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// Connects as the options say; people see the connection under `name`.
+pub(crate) async fn connect(options: &PostgresOptions, name: &str) -> Result<(Client, Connection)> {
+    let mode = options.tls.mode(&options.config);
+    let mut config = options.config.clone();
+    config.application_name(name);
+    // Whoever wants encryption never goes without: the client library's own default would.
+    config.ssl_mode(match mode {
+        SslMode::Disable => ClientSslMode::Disable,
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => ClientSslMode::Require,
+    });
+    let connector = options.tls.connector(mode)?;
+    config.connect(connector).await.map_err(|error| explained(error, options, mode))
+}
+
+/// Says what to do about it where it has to do with TLS.
+fn explained(error: tokio_postgres::Error, options: &PostgresOptions, mode: SslMode) -> Error {
+    let what = format!("connect to {options}");
+    if let Some(failed) = tls_error(&error) {
+        let advice = advice(failed);
+        return Error::new(ErrorKind::Invalid, format!("cannot {what}: {failed}{advice}"));
+    }
+    if has_no_tls(&error) {
+        let advice = "turn it on there (ssl = on), or write sslmode=disable if the way to it is safe";
+        return Error::new(ErrorKind::Invalid, format!("cannot {what}: the server offers no TLS: {advice}"));
+    }
+    let is_refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+    let error = from_postgres(error, &what);
+    if is_refused && mode == SslMode::Disable {
+        let advice =
+            "this connection is not encrypted; if the server demands that, write sslmode=verify-full";
+        return Error::new(error.kind(), format!("{error}. Or: {advice}"));
+    }
+    error
+}
+
+/// The error of rustls among the causes of another. An I/O error hides what it was made from.
+fn tls_error(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let hidden = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let found = hidden.and_then(|hidden| hidden.downcast_ref()).or_else(|| error.downcast_ref());
+        if found.is_some() {
+            return found;
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn has_no_tls(error: &tokio_postgres::Error) -> bool {
+    error.source().is_some_and(|cause| cause.to_string() == "server does not support TLS")
+}
+
+fn advice(failed: &rustls::Error) -> &'static str {
+    let rustls::Error::InvalidCertificate(bad) = failed else {
+        return if matches!(failed, rustls::Error::AlertReceived(_)) {
+            ": the server has ended the handshake; if it wants a certificate of ours, give one it trusts with \
+             sslcert=FILE and sslkey=FILE"
+        } else {
+            ""
+        };
+    };
+    match bad {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            ": somebody else may be answering. Connect by a name that the server's certificate has, or write \
+             sslmode=verify-ca if every server of its authority will do"
+        }
+        // The second is an authority of the same name as a trusted one, with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            ": somebody else may be answering. If the server's authority is one of your own, name its certificate \
+             with sslrootcert=FILE"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ": renew the server's certificate"
+        }
+        CertificateError::Other(_) => {
+            ": the server shows a certificate that is not one for servers; let an authority sign one for it"
+        }
+        _ => "",
+    }
+}
