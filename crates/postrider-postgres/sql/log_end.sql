@@ -1,7 +1,3 @@
 -- Where the log ends: the last id that was issued, what is visible, and the time.
--- Index: none. Locks: none.
-select
-    case when is_called then last_value else last_value - 1 end,
-    pg_current_snapshot(),
-    postrider.clock()
-from postrider.event_id_seq
+-- Index: none. Locks: the sequence's page, for an instant; see probe.sql.
+select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0), pg_current_snapshot(), postrider.clock()

@@ -4,9 +4,8 @@
 -- Index: primary key of turn. Locks: none that producers wait for; retention's lock is held.
 with ended as materialized (
     select last_value as last_id, setval('postrider.event_id_seq', ($1::bigint + 1) << 34, true) as first_id
-    from postrider.event_id_seq
-    where is_called
-        and last_value >> 34 = $1
+    from (select pg_sequence_last_value('postrider.event_id_seq') as last_value offset 0) as log
+    where last_value >> 34 = $1
         and last_value < (($1 + 1) << 34) - (1 << 14)
 )
 insert into postrider.turn (turn, last_id, ended_at)

@@ -14,7 +14,7 @@ use crate::values::SnapshotValue;
 const WHAT: &str = "look at the end of the log";
 
 /// Columns that a probe takes at the beginning of a row.
-pub(crate) const PROBE_COLUMNS: usize = 8;
+pub(crate) const PROBE_COLUMNS: usize = 7;
 
 /// Looks, in a transaction of its own. Nothing is written: no xid, no WAL.
 pub(crate) async fn probe(session: &Session) -> Result<Probe> {
@@ -36,17 +36,15 @@ pub(crate) async fn is_flushed(session: &Session, inserted: Lsn) -> Result<bool>
 
 /// The probe at the beginning of a row, and how the subscription stood that it asked about.
 pub(crate) fn probe_read(row: &Row) -> Result<(Probe, Option<Standing>), tokio_postgres::Error> {
-    let (last_value, is_called): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
-    let snapshot = row.try_get::<_, SnapshotValue>(3)?.0;
+    let snapshot = row.try_get::<_, SnapshotValue>(2)?.0;
     // The age of xid 3 is the low half of the next xid, less 3.
-    let low = (row.try_get::<_, i32>(2)? as u32).wrapping_add(3);
+    let low = (row.try_get::<_, i32>(1)? as u32).wrapping_add(3);
     let probe = Probe {
         next_xid: Xid::widen(low, snapshot.xmax()),
         snapshot,
-        // Before the first draw a sequence shows the value that it will give.
-        seq: if is_called { last_value } else { last_value - 1 },
-        inserted: Lsn(row.try_get::<_, PgLsn>(4)?.into()),
-        flushed: Lsn(row.try_get::<_, PgLsn>(5)?.into()),
+        seq: row.try_get(0)?,
+        inserted: Lsn(row.try_get::<_, PgLsn>(3)?.into()),
+        flushed: Lsn(row.try_get::<_, PgLsn>(4)?.into()),
     };
-    Ok((probe, standing_read(row, 6)?))
+    Ok((probe, standing_read(row, 5)?))
 }

@@ -15,10 +15,10 @@ const SESSIONS: usize = 6;
 
 /// The probe of the store, with all rows that the statement sees.
 const LOOK: &str = "
-    select log.last_value, log.is_called, age('3'::xid), pg_current_snapshot()::text,
+    select log.last_value, age('3'::xid), pg_current_snapshot()::text,
         pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(),
         (select coalesce(array_agg(id), '{}') from postrider.event)
-    from postrider.event_id_seq as log";
+    from (select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0) as last_value offset 0) as log";
 
 struct Real {
     db: Database,
@@ -93,17 +93,16 @@ impl Replay for Real {
 
     async fn look(&mut self) -> Result<Look, Self::Error> {
         let row = self.reader.query_one(LOOK, &[]).await?;
-        let (last_value, is_called): (i64, bool) = (row.get(0), row.get(1));
-        let snapshot: Snapshot = row.get::<_, String>(3).parse().unwrap();
-        let low = (row.get::<_, i32>(2) as u32).wrapping_add(3);
+        let snapshot: Snapshot = row.get::<_, String>(2).parse().unwrap();
+        let low = (row.get::<_, i32>(1) as u32).wrapping_add(3);
         let probe = Probe {
             next_xid: Xid::widen(low, snapshot.xmax()),
             snapshot,
-            seq: if is_called { last_value } else { last_value - 1 },
-            inserted: Lsn(row.get::<_, PgLsn>(4).into()),
-            flushed: Lsn(row.get::<_, PgLsn>(5).into()),
+            seq: row.get(0),
+            inserted: Lsn(row.get::<_, PgLsn>(3).into()),
+            flushed: Lsn(row.get::<_, PgLsn>(4).into()),
         };
-        Ok(Look { probe, ids: row.get::<_, Vec<i64>>(6).into_iter().collect() })
+        Ok(Look { probe, ids: row.get::<_, Vec<i64>>(5).into_iter().collect() })
     }
 }
 

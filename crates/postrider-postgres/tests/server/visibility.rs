@@ -1,7 +1,9 @@
 //! What is visible is delivered, once and in the order of its key, whoever else writes.
 
+use bytes::BytesMut;
 use postrider_core::Store;
 use postrider_postgres::tokio_postgres::Client;
+use postrider_postgres::tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use postrider_testkit::postgres::{Version, shared};
 
 use crate::stage::{Stage, connect, emit, run};
@@ -299,4 +301,79 @@ async fn a_long_writer_delays_nobody_and_is_delivered_once_when_it_commits() {
         owner.leave().await;
         assert_eq!(crate::stage::Owner::of(&stage.store, "orders").await.read().await, [""; 0]);
     }
+}
+
+/// At every 32nd draw a sequence's row says for a moment that 32 more were drawn. Whoever reads it without its lock
+/// believes that, and passes over the events that get these ids.
+#[tokio::test]
+async fn ids_that_are_not_drawn_yet_are_not_taken_for_drawn() {
+    let look = include_str!("../../sql/event_look.sql").replace("event_leaf", "event_0");
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.run("select nextval('postrider.event_id_seq')");
+        let mut drawing = Vec::new();
+        for _ in 0..2 {
+            let p = stage.session().await;
+            drawing.push(tokio::spawn(async move {
+                run(&p, "select count(nextval('postrider.event_id_seq')) from generate_series(1, 1000000)")
+                    .await;
+            }));
+        }
+        let reader = stage.session().await;
+        let probe = reader.prepare(&and_then(include_str!("../../sql/probe.sql"))).await.unwrap();
+        let look = reader.prepare(&and_then(&look)).await.unwrap();
+        let snapshot = "select pg_current_snapshot()";
+        let snapshot = reader.query_one(snapshot, &[]).await.unwrap().get::<_, AnyValue>(0);
+        while drawing.iter().any(|drawing| !drawing.is_finished()) {
+            let probed = reader.query_one(&probe, &[&1_i64]).await.unwrap();
+            let parameters: [&(dyn ToSql + Sync); 5] = [&0_i64, &i64::MAX, &snapshot, &10_i64, &1_i64];
+            let looked = reader.query_one(&look, &parameters).await.unwrap();
+            for found in [probed, looked] {
+                let (seen, drawn): (i64, i64) = (found.get(0), found.get(1));
+                assert!(seen <= drawn, "{seen} of {drawn} on {version:?}");
+            }
+        }
+        for drawing in drawing {
+            drawing.await.unwrap();
+        }
+    }
+}
+
+/// What a statement says about the sequence, and what is true right after it.
+fn and_then(statement: &str) -> String {
+    format!(
+        "with found as materialized ({statement})
+         select last_value, pg_sequence_last_value('postrider.event_id_seq') from found"
+    )
+}
+
+/// A value of the server's that is only handed back.
+#[derive(Debug)]
+struct AnyValue(Vec<u8>);
+
+impl<'a> FromSql<'a> for AnyValue {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(raw.to_vec()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+impl ToSql for AnyValue {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
 }
