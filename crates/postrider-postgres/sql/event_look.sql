@@ -5,10 +5,14 @@
 -- The sequence is the outer side of the joins and so is read first, under its page's lock as in probe.sql; the next xid
 -- is looked up when the first row is made, after it.
 -- Index: primary key of subscription; the leaf's primary key, in its order. Locks: as in probe.sql.
-select log.last_value, age('3'::xid), pg_current_snapshot(), pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(),
+select log.last_value, age('3'::xid), pg_current_snapshot(), log.inserted, pg_current_wal_flush_lsn(),
     subscription.fence, subscription.paused_at is not null, event.xid, event.id, event.topic, event.type, event.key,
     event.payload, event.headers, event.created_at, event.due_at, event.length
-from (select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0) as last_value offset 0) as log
+from (
+    select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0) as last_value,
+        pg_current_wal_insert_lsn() as inserted
+    offset 0
+) as log
 left join postrider.subscription as subscription on subscription.id = $5::bigint
 left join lateral (
     select xid, id, topic, type, key, case when octet_length(payload) <= 32768 then payload end as payload, headers,

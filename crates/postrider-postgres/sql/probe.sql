@@ -7,7 +7,11 @@
 -- passes over the events of these ids for good.
 -- Index: primary key of subscription. Locks: the sequence's page, for an instant, and as producers do; it assigns no xid
 -- and writes no WAL.
-select log.last_value, age('3'::xid), pg_current_snapshot(), pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(),
+select log.last_value, age('3'::xid), pg_current_snapshot(), log.inserted, pg_current_wal_flush_lsn(),
     subscription.fence, subscription.paused_at is not null
-from (select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0) as last_value offset 0) as log
+from (
+    select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0) as last_value,
+        pg_current_wal_insert_lsn() as inserted
+    offset 0
+) as log
 left join postrider.subscription as subscription on subscription.id = $1::bigint

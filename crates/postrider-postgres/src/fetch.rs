@@ -42,7 +42,7 @@ const REACH: i64 = 64;
 const FLUSH_AFTER: Duration = Duration::from_millis(20);
 
 /// How often a window that waits for the server's flushes asks for them before it is asked for again by its reader.
-const FLUSH_LOOKS: u32 = 4;
+const FLUSH_LOOKS: u32 = 8;
 
 /// How long an owner that is served from memory may go without asking whether it still is one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -28,7 +28,7 @@ impl LogStore for PostgresStore {
             // One small row each time, and no flush.
             settle_every: Duration::from_millis(100),
             // A look takes the server about 70 µs, and as long again to be sent and answered.
-            poll_min: Duration::from_micros(100),
+            poll_min: Duration::from_micros(50),
             // A quiet store is asked ten times a second: less than half a percent of a core on either side.
             poll_max: Duration::from_millis(100),
             lease: self.inner.options.lease,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A read costs about as much as an event, so that this many between two events are the price of being early.
-const READS_PER_GAP: u32 = 12;
+const READS_PER_GAP: u32 = 16;
 
 /// In a silence each wait is this part of it: the next event is late by no more than that.
 const PART_OF_SILENCE: u32 = 4;

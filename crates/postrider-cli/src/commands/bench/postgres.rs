@@ -230,15 +230,20 @@ async fn deliver_for(store: &PostgresStore, url: &str, run: u64, seconds: u64) -
     let stamps = Stamps::new(events);
     let (arrived, all) = tokio::sync::oneshot::channel::<()>();
     let arrived = std::sync::Mutex::new(Some(arrived));
-    let (seen, left) = (Arc::clone(&stamps), AtomicU64::new(events));
+    let ready = Arc::new(tokio::sync::Notify::new());
+    let (seen, left, first) = (Arc::clone(&stamps), AtomicU64::new(events), Arc::clone(&ready));
     let name = format!("latency-{run}");
     let subscription = NewSubscription::new(&name).start(postrider_core::Start::Now);
     store.subscription_create(subscription.clone()).await?;
     let worker = Worker::new(subscription).each(move |delivery: Delivery| {
         let number =
             delivery.payload.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-        if let Some(number) = number {
-            seen.note(&seen.came, number);
+        match number {
+            Some(number) if number < events => seen.note(&seen.came, number),
+            _ => {
+                first.notify_one();
+                return std::future::ready(Ok::<(), Error>(()));
+            }
         }
         if left.fetch_sub(1, Ordering::Relaxed) == 1 {
             let sender = arrived.lock().ok().and_then(|mut sender| sender.take());
@@ -251,6 +256,9 @@ async fn deliver_for(store: &PostgresStore, url: &str, run: u64, seconds: u64) -
         // Ends when all have arrived, or when the channel's other end is gone.
         let _ = all.await;
     }));
+    // A listener is connected before anything is sent; the relay is at work when it has delivered something.
+    store.event_emit(vec![event(0)]).await?;
+    ready.notified().await;
     paced(url, &stamps, Some(())).await?;
     running.await.map_err(panicked)??;
     store.subscription_delete(&name, "bench").await?;
