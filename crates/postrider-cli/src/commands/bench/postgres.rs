@@ -314,6 +314,8 @@ async fn idle(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Meas
 
 /// Throughput at twice a thousand a second beside a snapshot that somebody holds all the while.
 async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
+    // Two streams of producers begin at once, and only one may make their table.
+    bare::truncate(url).await?;
     let observer = Observer::connect(url).await?;
     let dead_before = Observer::connect(url).await?.dead_rows().await?;
     let mut delivered = [0, 0];
