@@ -1,7 +1,12 @@
 -- Waits for the WAL to be on disk up to $1: one row if it is. The server looks a thousand times, about 0.1 ms,
--- which is what asking it once more would take on the way alone.
--- Index: none. Locks: none.
-select true
-from (select generate_series(1, 1000)) as look
-where pg_current_wal_flush_lsn() >= $1
-limit 1
+-- which is what asking it once more would take on the way alone. Whoever has to wait learns on the way whether it still
+-- works for the subscription.
+-- Index: primary key of subscription. Locks: none.
+select subscription.fence, subscription.paused_at is not null
+from (
+    select true
+    from (select generate_series(1, 1000)) as look
+    where pg_current_wal_flush_lsn() >= $1
+    limit 1
+) as flushed
+left join postrider.subscription as subscription on subscription.id = $2

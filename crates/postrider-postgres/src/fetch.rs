@@ -26,7 +26,7 @@ use crate::holding::Start;
 use crate::log_rows::log_look;
 use crate::options::Durability;
 use crate::position::SHARDS;
-use crate::probe::{is_flushed, probe_for};
+use crate::probe::{flushed_for, probe_for};
 use crate::session::Session;
 use crate::store::Inner;
 use crate::straggler::window_read;
@@ -224,7 +224,9 @@ impl Fetch<'_> {
         }
         let inserted = pending.inserted;
         for _ in 0..FLUSH_LOOKS {
-            if is_flushed(&self.session, inserted).await? {
+            if let Some(standing) = flushed_for(&self.session, self.hold.subscription.id, inserted).await? {
+                // It may have been paused since the window was read; the caller asks what is known of that.
+                self.is_paused(standing).await?;
                 return Ok(true);
             }
         }

@@ -28,10 +28,15 @@ pub(crate) async fn probe_for(session: &Session, id: SubscriptionId) -> Result<(
     probe_read(&rows[0]).doing(WHAT)
 }
 
-/// Whether the WAL is on disk up to `inserted`, or comes to be within a fraction of a millisecond.
-pub(crate) async fn is_flushed(session: &Session, inserted: Lsn) -> Result<bool> {
-    let rows = session.query(sql!("flushed"), &[&PgLsn::from(inserted.0)], WHAT).await?;
-    Ok(!rows.is_empty())
+/// How a subscription stands if the WAL is on disk up to `inserted`, or comes to be within a fraction of a millisecond;
+/// none if it does not.
+pub(crate) async fn flushed_for(
+    session: &Session,
+    id: SubscriptionId,
+    inserted: Lsn,
+) -> Result<Option<Option<Standing>>> {
+    let rows = session.query(sql!("flushed"), &[&PgLsn::from(inserted.0), &id.0], WHAT).await?;
+    rows.first().map(|row| standing_read(row, 0)).transpose().doing(WHAT)
 }
 
 /// The probe at the beginning of a row, and how the subscription stood that it asked about.
