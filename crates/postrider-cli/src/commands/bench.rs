@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::args::BenchArgs;
 use crate::output::{Cell, Column, Output, Page, View};
 use crate::store_url::StoreUrl;
-use rounds::resident_bytes;
+use rounds::{Rounds, resident_bytes};
 
 const PAYLOAD: &[u8; 100] = &[b'x'; 100];
 const KEYS: usize = 1_000;
@@ -78,6 +78,26 @@ impl View for Measures {
         }
         table.finish()
     }
+}
+
+/// The figures of drains, from what an event costs in each round.
+fn drain_measures(against_bare: &Rounds, against_small: &Rounds) -> [Measure; 2] {
+    [
+        Measure {
+            name: "drain, no-op handler, settled",
+            value: 1.0 / against_bare.ours(),
+            unit: "events/s",
+            reference: 1.0 / against_bare.reference(),
+            ratio: against_bare.speed(),
+        },
+        Measure {
+            name: "cost of an event, large backlog against 10k",
+            value: against_small.ours() * 1e9,
+            unit: "ns",
+            reference: against_small.reference() * 1e9,
+            ratio: 1.0 / against_small.speed(),
+        },
+    ]
 }
 
 /// What one drain took.

@@ -10,7 +10,9 @@ use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_runtime::{Relay, Worker};
 
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
-use super::{KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, event, panicked, start_relay};
+use super::{
+    KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, panicked, start_relay,
+};
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
 use crate::progress::Progress;
@@ -403,22 +405,7 @@ async fn drains(url: &str, events: usize) -> Result<Vec<Measure>> {
         let much = drained.whole.saturating_sub(start.median());
         against_small.push(per_event(much, events), per_event(little, SMALL));
     }
-    Ok(vec![
-        Measure {
-            name: "drain, no-op handler, settled",
-            value: 1.0 / against_bare.ours(),
-            unit: "events/s",
-            reference: 1.0 / against_bare.reference(),
-            ratio: against_bare.speed(),
-        },
-        Measure {
-            name: "cost of an event, large backlog against 10k",
-            value: against_small.ours() * 1e9,
-            unit: "ns",
-            reference: against_small.reference() * 1e9,
-            ratio: 1.0 / against_small.speed(),
-        },
-    ])
+    Ok(drain_measures(&against_bare, &against_small).into())
 }
 
 /// The most memory that was resident at any time, by the kernel's account.

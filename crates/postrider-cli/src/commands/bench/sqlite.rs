@@ -9,7 +9,8 @@ use postrider_sqlite::{SqliteOptions, SqliteStore, rusqlite};
 
 use super::rounds::{Rounds, Samples};
 use super::{
-    Drained, KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, event, panicked, start_relay,
+    Drained, KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, panicked,
+    start_relay,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -115,21 +116,10 @@ async fn drains(folder: &Path, events: usize, progress: &Progress) -> Result<Vec
         memory.push_raw(drained.memory as f64, drained.memory_early as f64);
     }
     progress.advance(1);
+    let [drained, cost] = drain_measures(&against_bare, &against_small);
     Ok(vec![
-        Measure {
-            name: "drain, no-op handler, settled",
-            value: 1.0 / against_bare.ours(),
-            unit: "events/s",
-            reference: 1.0 / against_bare.reference(),
-            ratio: against_bare.speed(),
-        },
-        Measure {
-            name: "cost of an event, large backlog against 10k",
-            value: against_small.ours() * 1e9,
-            unit: "ns",
-            reference: against_small.reference() * 1e9,
-            ratio: 1.0 / against_small.speed(),
-        },
+        drained,
+        cost,
         Measure {
             name: "resident memory, whole drain against its first tenth",
             value: memory.ours() / MIB,
