@@ -215,7 +215,8 @@ impl Fetch<'_> {
         Ok(true)
     }
 
-    /// Whether the window that waits may be handed out.
+    /// Whether the window that waits may be handed out. If it had to wait, the subscription may have been paused since it
+    /// was read: that is asked for too, and the caller looks at what is known.
     async fn is_on_disk(&self, shared: &mut SharedTail) -> Result<bool> {
         let Some(pending) = &shared.tail.pending else { return Ok(false) };
         let trusted = self.store.options.durability == Durability::Trust;
@@ -225,13 +226,13 @@ impl Fetch<'_> {
         let inserted = pending.inserted;
         for _ in 0..FLUSH_LOOKS {
             if let Some(standing) = flushed_for(&self.session, self.hold.subscription.id, inserted).await? {
-                // It may have been paused since the window was read; the caller asks what is known of that.
                 self.is_paused(standing).await?;
                 return Ok(true);
             }
         }
         if shared.pending_at.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
             self.store.flush().await?;
+            self.is_paused(standing(&self.session, self.hold).await?).await?;
             return Ok(true);
         }
         Ok(false)
