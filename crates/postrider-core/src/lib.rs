@@ -18,6 +18,7 @@
 //! | [`sink`] | what must a receiver of events do for us? |
 //! | [`limits`], [`time`], [`error`] | bounds, instants, failures |
 
+pub mod balance;
 pub mod delivery;
 pub mod emit;
 pub mod error;
@@ -40,9 +41,9 @@ pub use emit::{Emit, emit};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventId, Headers, Key, Kind, NewEvent, Topic};
 pub use filter::{Filter, Pattern};
-pub use position::{Epoch, Position, Shard};
+pub use position::{Epoch, Position, Shard, ShardSet};
 pub use retry::RetryPolicy;
 pub use sink::Sink;
 pub use store::{LogStore, Store};
-pub use subscription::{Mode, NewSubscription, OnDead, Order, Start, Subscription, Tuning};
+pub use subscription::{Members, Mode, NewSubscription, OnDead, Order, Start, Subscription, Tuning};
 pub use time::Timestamp;

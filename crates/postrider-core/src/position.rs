@@ -32,6 +32,56 @@ impl Shard {
     }
 }
 
+/// Some of a subscription's shards: one bit each, so that there can be 64 of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ShardSet(pub u64);
+
+impl ShardSet {
+    /// All that there can be.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// These.
+    pub fn of(shards: impl IntoIterator<Item = Shard>) -> Self {
+        Self(shards.into_iter().fold(0, |set, shard| set | 1 << (shard.0 & 63)))
+    }
+
+    /// Whether a shard is one of them.
+    pub fn contains(self, shard: Shard) -> bool {
+        self.0 & (1 << (shard.0 & 63)) != 0
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, shard: Shard) {
+        self.0 |= 1 << (shard.0 & 63);
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether one is in both.
+    pub fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// How many.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// One after the other.
+    pub fn iter(self) -> impl Iterator<Item = Shard> {
+        (0..64).map(Shard).filter(move |shard| self.contains(*shard))
+    }
+}
+
 /// How far a shard has come in the log.
 ///
 /// Members treat it as opaque: they get positions with what they read and hand the last one back. Only

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::delivery::DeliveryState;
 use crate::event::{Event, EventId, Key};
-use crate::position::{Epoch, Position, Shard};
+use crate::position::{Epoch, Position, Shard, ShardSet};
 use crate::subscription::Subscription;
 use crate::time::Timestamp;
 
@@ -47,6 +47,13 @@ pub struct Hold {
     pub shards: Arc<[HeldShard]>,
     /// How many shards the subscription has in all.
     pub shard_count: u16,
+}
+
+impl Hold {
+    /// Which shards are held.
+    pub fn set(&self) -> ShardSet {
+        ShardSet::of(self.shards.iter().map(|held| held.shard))
+    }
 }
 
 /// One shard of a [`Hold`].

@@ -17,11 +17,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::balance::Survey;
 use crate::delivery::{DeliveryState, Failure};
 use crate::error::Result;
 use crate::event::{Event, EventId, Key, NewEvent};
 use crate::filter::Filter;
-use crate::position::{Epoch, Position, Shard};
+use crate::position::{Epoch, Position, Shard, ShardSet};
 use crate::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use crate::subscription::{NewSubscription, Start, Subscription, Tuning};
 use crate::time::Timestamp;
@@ -188,15 +189,26 @@ pub trait LogStore: Store {
     /// Forgets the member and frees what it holds.
     fn member_leave(&self, member: MemberId) -> impl Future<Output = Result<()>> + Send;
 
-    /// Takes every shard of a subscription that is free; none if another living member holds one.
-    /// Positions and parked lanes are read after ownership has changed, in the same transaction.
+    /// Who stands for a subscription and lives, and who holds its shards. `stands` says whether the caller wants a part
+    /// of them from now on, until it leaves or its lease runs out.
+    fn shards_survey(
+        &self,
+        subscription: &str,
+        member: MemberId,
+        stands: bool,
+    ) -> impl Future<Output = Result<Survey>> + Send;
+
+    /// Takes those of the `wanted` shards of a subscription that no other living member holds, and the member's own
+    /// anew; none if there are none. Positions and parked lanes are read after ownership has changed, in the same
+    /// transaction. Whoever holds other shards is not disturbed.
     fn shards_take(
         &self,
         subscription: &str,
         member: MemberId,
+        wanted: ShardSet,
     ) -> impl Future<Output = Result<Option<Taken>>> + Send;
 
-    /// Gives the shards back, so that another member need not wait; leased rows are pending again.
+    /// Gives the shards of a hold back, so that another member need not wait; their leased rows are pending again.
     fn shards_release(&self, hold: &Hold) -> impl Future<Output = Result<()>> + Send;
 
     /// Reads on in the log, within one window. What the position of an event's own shard covered when the

@@ -74,10 +74,24 @@ pub enum OnDead {
     Hold,
 }
 
+/// How many members share a subscription's shards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Members {
+    /// All that stand for it: each holds an even part of the shards.
+    #[default]
+    Many,
+    /// One holds everything and the others stand by: for receivers that one process feeds as fast as many would.
+    One,
+}
+
 /// Settings of a subscription that may change at any time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tuning {
+    /// How many members share the work.
+    #[serde(default)]
+    pub members: Members,
     /// When a failed event is attempted again.
     pub retry: RetryPolicy,
     /// How many handlers may run at a time.
@@ -89,7 +103,12 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { retry: RetryPolicy::default(), concurrency: 16, timeout: Duration::from_secs(60) }
+        Self {
+            members: Members::default(),
+            retry: RetryPolicy::default(),
+            concurrency: 16,
+            timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -210,6 +229,13 @@ impl NewSubscription {
     #[must_use]
     pub fn on_dead(mut self, on_dead: OnDead) -> Self {
         self.on_dead = on_dead;
+        self
+    }
+
+    /// How many members share the work.
+    #[must_use]
+    pub fn members(mut self, members: Members) -> Self {
+        self.tuning.members = members;
         self
     }
 

@@ -1,4 +1,4 @@
--- Rows that are due and not in the owner's memory, soonest first, each with what waits behind it if it is the head
+-- Rows that are due, of the shards whose bits are set in $5 or of all, and not in the owner's memory, soonest first, each with what waits behind it if it is the head
 -- of its lane. One statement, so that a head and its followers are of one moment.
 -- Index: delivery_due, then delivery_lane for each head. Locks: none.
 with due as materialized (
@@ -11,6 +11,7 @@ with due as materialized (
             and due_at is not null
             and due_at <= postrider.clock()
             and event_id <> all ($2::bigint[])
+            and ($5::bigint is null or ($5 >> shard) & 1 = 1)
         order by due_at, event_id
         limit $3
     ) as soonest

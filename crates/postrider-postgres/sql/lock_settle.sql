@@ -1,3 +1,7 @@
--- Keeps the subscription's shards from changing hands.
--- Index: none. Locks: a shared advisory lock until the transaction ends.
-select pg_advisory_xact_lock_shared(('postrider.shard'::regclass::oid::bigint << 32) | $1::bigint)
+-- Keeps the shards that a member holds of a subscription from changing hands, and the subscription from being moved.
+-- Index: none. Locks: two shared advisory locks until the transaction ends, the subscription's and the member's in it.
+select pg_advisory_xact_lock_shared(('postrider.shard'::regclass::oid::bigint << 32) | $1::bigint),
+    pg_advisory_xact_lock_shared(
+        (('postrider.shard'::regclass::oid::bigint + $1::bigint * 7919) % 2147483647)::integer,
+        ($2::bigint % 2147483647)::integer
+    )

@@ -1,7 +1,10 @@
--- Gives all shards of a subscription to a member. The new epochs fence whoever held them.
--- Index: primary key. Locks: the rows; the subscription's lock is held.
+-- Gives shards of a subscription to a member: those whose bits are set in $3 and that nobody holds, or one of the
+-- members $4, whose locks are held. The new epochs fence whoever held them.
+-- Index: primary key. Locks: the rows.
 update postrider.shard
 set member_id = $2,
     epoch = epoch + 1
 where subscription_id = $1
+    and ($3::bigint >> shard) & 1 = 1
+    and (member_id is null or member_id = any($4::bigint[]))
 returning shard, epoch

@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 use crate::error::Doing;
 use crate::event_row::event_read;
 use crate::fence::{look_again, lost, standing};
+use crate::position::SHARDS;
 use crate::session::Session;
 use crate::store::Inner;
 use crate::turn::Turn;
@@ -33,8 +34,10 @@ pub(crate) async fn fetch_due(
     let in_memory: Vec<i64> = loaded.iter().map(|event| event.0).collect();
     let heads = room.events.min(HEADS_MAX) as i64;
     let followers = (limits::RUN_EVENTS_MAX - 1) as i64;
-    let next: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&id];
-    let due: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&id, &in_memory, &heads, &followers];
+    // Usually all shards are held, and then nobody need look at a row's.
+    let shards = (hold.shards.len() < usize::from(SHARDS)).then(|| hold.set().0 as i64);
+    let next: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&id, &shards];
+    let due: [&(dyn tokio_postgres::types::ToSql + Sync); 5] = [&id, &in_memory, &heads, &followers, &shards];
     let (standing, next, rows) = tokio::join!(
         standing(&session, hold),
         session.query(sql!("delivery_next_due"), &next, WHAT),

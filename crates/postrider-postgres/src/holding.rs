@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use postrider_core::log::Window;
-use postrider_core::settle::{HeldShard, Hold, MemberId};
-use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Position, Result, Shard};
+use postrider_core::settle::{HeldShard, Hold};
+use postrider_core::{EventId, Position, Result, Shard, ShardSet};
 
 use crate::fence::{Standing, lost};
-use crate::position::{SHARDS, ShardSet, StoredPosition};
+use crate::position::{SHARDS, StoredPosition};
 
-/// Everything that this process holds.
+/// Everything that this process holds, by the address of what tells one taking of shards from another. A member can
+/// hold several sets of shards of one subscription.
 #[derive(Default)]
 pub(crate) struct Holdings {
-    held: Mutex<HashMap<(SubscriptionId, MemberId), Holding>>,
+    held: Mutex<HashMap<usize, Holding>>,
 }
 
 /// The two connections under which shards were taken.
@@ -58,16 +58,14 @@ pub(crate) struct Start {
 impl Holdings {
     /// Remembers what was taken.
     pub(crate) fn put(&self, hold: &Hold, holding: Holding) {
-        let key = (hold.subscription.id, hold.member);
-        self.lock().insert(key, holding);
+        let mut held = self.lock();
+        // Nobody asks any more for what only this memory knows: a hold that was lost.
+        held.retain(|_, holding| Arc::strong_count(&holding.shards) > 1);
+        held.insert(key(hold), holding);
     }
 
     pub(crate) fn forget(&self, hold: &Hold) {
-        let mut held = self.lock();
-        let key = (hold.subscription.id, hold.member);
-        if held.get(&key).is_some_and(|holding| Arc::ptr_eq(&holding.shards, &hold.shards)) {
-            held.remove(&key);
-        }
+        self.lock().remove(&key(hold));
     }
 
     /// How many subscriptions this process works for.
@@ -77,13 +75,13 @@ impl Holdings {
 
     /// Looks into the memory that belongs to a hold; it is fenced if there is none.
     pub(crate) fn with<T>(&self, hold: &Hold, look: impl FnOnce(&mut Holding) -> T) -> Result<T> {
-        match self.lock().get_mut(&(hold.subscription.id, hold.member)) {
+        match self.lock().get_mut(&key(hold)) {
             Some(holding) if Arc::ptr_eq(&holding.shards, &hold.shards) => Ok(look(holding)),
             _ => Err(lost(hold)),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(SubscriptionId, MemberId), Holding>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Holding>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,6 +190,10 @@ impl Holding {
         let uniform = all && self.starts.len() == 1;
         (!uniform).then(|| Arc::clone(&self.starts))
     }
+}
+
+fn key(hold: &Hold) -> usize {
+    Arc::as_ptr(&hold.shards).cast::<HeldShard>().addr()
 }
 
 /// Puts shards together that stand at the same place.

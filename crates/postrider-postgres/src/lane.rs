@@ -8,10 +8,11 @@ use std::collections::HashSet;
 
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Key, Result};
+use postrider_core::{EventId, Key, Result, Shard, ShardSet};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
+use crate::position::SHARDS;
 use crate::session::Tx;
 
 /// Gives each of the lanes a head if rows wait in it and it has none. Returns those in which none waits.
@@ -27,16 +28,22 @@ pub(crate) async fn lane_advance(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]
     empty.iter().map(lane_read).collect::<Result<_, _>>().doing(what)
 }
 
-/// All parked lanes, for a new owner. A lane that has lost its head gets one: nobody else would ever look at it
+/// All parked lanes of some shards, for their new owner. A lane that has lost its head gets one: nobody else would ever look at it
 /// again.
-pub(crate) async fn lanes_parked(tx: &Tx<'_>, id: SubscriptionId) -> Result<Vec<Lane>> {
+pub(crate) async fn lanes_parked(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    shards: ShardSet,
+) -> Result<Vec<Lane>> {
+    let is_ours = |lane: &Lane| shards.contains(Shard::of(Some(&lane.key), EventId(0), SHARDS));
     let what = "read the parked keys";
     let heads = tx.query(sql!("lane_heads"), &[&id.0], what).await?;
     let mut lanes: HashSet<Lane> = heads.iter().map(lane_read).collect::<Result<_, _>>().doing(what)?;
+    lanes.retain(is_ours);
     let mut headless: Vec<Lane> = Vec::new();
     for row in tx.query(sql!("lane_waiting"), &[&id.0], what).await? {
         let lane = lane_read(&row).doing(what)?;
-        if lanes.insert(lane.clone()) {
+        if is_ours(&lane) && lanes.insert(lane.clone()) {
             headless.push(lane);
         }
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::log::Window;
+use postrider_core::balance::Survey;
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::Pace;
-use postrider_core::{EventId, Failure, LogStore, Position, Result};
+use postrider_core::{EventId, Failure, LogStore, Position, Result, ShardSet};
 
 use crate::error::Doing;
 use crate::fence::{Standing, fence, lost};
@@ -58,13 +59,26 @@ impl LogStore for PostgresStore {
         tx.commit("forget a member").await
     }
 
-    async fn shards_take(&self, subscription: &str, member: MemberId) -> Result<Option<Taken>> {
+    async fn shards_survey(&self, subscription: &str, member: MemberId, stands: bool) -> Result<Survey> {
+        let mut session = self.inner.keeper.session().await?;
+        let tx = session.begin().await?;
+        let survey = shard::survey(&tx, subscription, member, stands).await?;
+        tx.commit("find who holds the shards").await?;
+        Ok(survey)
+    }
+
+    async fn shards_take(
+        &self,
+        subscription: &str,
+        member: MemberId,
+        wanted: ShardSet,
+    ) -> Result<Option<Taken>> {
         // Both connections are there before anything is read under them.
         let reader = self.inner.reader.session().await?;
         let mut session = self.inner.writer.session().await?;
         let sessions = Sessions { reader: reader.id(), writer: session.id() };
         let tx = session.begin().await?;
-        let taken = shard::shards_take(&tx, subscription, member, sessions, &reader).await?;
+        let taken = shard::shards_take(&tx, subscription, member, wanted, sessions, &reader).await?;
         tx.commit("take a subscription's shards").await?;
         Ok(taken.map(|(taken, holding)| {
             self.inner.holdings.put(&taken.hold, holding);
@@ -140,7 +154,7 @@ impl LogStore for PostgresStore {
 
 /// Keeps ownership from changing until the transaction ends, and refuses an owner that is none any more.
 async fn fenced(tx: &Tx<'_>, hold: &Hold, known: i64) -> Result<Standing> {
-    lock_settle(tx, hold.subscription.id).await?;
+    lock_settle(tx, hold.subscription.id, hold.member).await?;
     fence(tx, hold, known).await
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use postrider_core::Result;
+use postrider_core::{Result, ShardSet};
 use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::SubscriptionId;
 
 use crate::error::Doing;
-use crate::lock::lock_subscription;
+use crate::lock::lock_members;
 use crate::session::Tx;
 use crate::shard::shards_free;
 use crate::values::For;
@@ -35,8 +35,8 @@ pub(crate) async fn member_leave(tx: &Tx<'_>, member: MemberId) -> Result<()> {
     let what = "find what this member holds";
     for row in tx.query(sql!("shard_held_by"), &[&member.0], what).await? {
         let id = SubscriptionId(row.try_get(0).doing(what)?);
-        lock_subscription(tx, id).await?;
-        shards_free(tx, id, Some(member)).await?;
+        lock_members(tx, id, &[member]).await?;
+        shards_free(tx, id, Some(member), ShardSet::ALL).await?;
     }
     tx.execute(sql!("member_leave"), &[&member.0], "forget a member").await.map(drop)
 }

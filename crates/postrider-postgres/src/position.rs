@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::log::{Ladder, Rung, Snapshot, Tick, Window, Xid};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, EventId, Result, Shard};
+use postrider_core::{Error, ErrorKind, EventId, Result, Shard, ShardSet};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
@@ -13,23 +13,6 @@ use crate::values::{SnapshotValue, XidValue};
 
 /// Shards of a subscription. Part of the stored format.
 pub const SHARDS: u16 = 64;
-
-/// Which of a subscription's shards: one bit each, so that there can be 64 of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ShardSet(pub(crate) u64);
-
-impl ShardSet {
-    /// All of them.
-    pub(crate) const ALL: Self = Self(u64::MAX);
-
-    pub(crate) fn of(shards: impl IntoIterator<Item = Shard>) -> Self {
-        Self(shards.into_iter().fold(0, |set, shard| set | 1 << (shard.0 & 63)))
-    }
-
-    pub(crate) fn contains(self, shard: Shard) -> bool {
-        self.0 & (1 << (shard.0 & 63)) != 0
-    }
-}
 
 /// A position with what it means.
 #[derive(Debug, Clone)]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use postrider_core::log::{Tick, Window};
 use postrider_core::store::{ParkedReport, ShardReport, StoreReport, SubscriptionReport};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, EventId, Key, Position, Result, Shard, Subscription, Timestamp};
+use postrider_core::{Epoch, EventId, Key, Position, Result, Shard, Subscription, Timestamp, ShardSet};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::event::{LogEnd, log_end};
 use crate::lag::{COUNT_MAX, events_ahead, least_advanced};
 use crate::migrate::SCHEMA_VERSION;
-use crate::position::{SHARDS, ShardSet, StoredPosition, position_newest};
+use crate::position::{SHARDS, StoredPosition, position_newest};
 use crate::session::Tx;
 use crate::subscription::subscription_list;
 use crate::values::At;

@@ -1,7 +1,7 @@
 //! Moving a subscription to another place in the log.
 
 use postrider_core::settle::Lane;
-use postrider_core::{ErrorKind, Position, Result, Start};
+use postrider_core::{ErrorKind, Position, Result, Start, ShardSet};
 
 use crate::audit::Entry;
 use crate::error::Doing;
@@ -9,7 +9,7 @@ use crate::lane::{lane_advance, lane_read};
 use crate::link::SharedLink;
 use crate::lock::lock_retention;
 use crate::place::place_of;
-use crate::position::{SHARDS, ShardSet, position_newest, position_put};
+use crate::position::{SHARDS, position_newest, position_put};
 use crate::session::Tx;
 use crate::shard::shards_free;
 use crate::subscription::subscription_lock;
@@ -41,7 +41,7 @@ pub(crate) async fn subscription_seek(
     };
     let beheaded: Vec<Lane> = gone.iter().map(lane_read).collect::<Result<_, _>>().doing(what)?;
     lane_advance(tx, id, &beheaded).await?;
-    shards_free(tx, id, None).await?;
+    shards_free(tx, id, None, ShardSet::ALL).await?;
     position_put(tx, id, ShardSet::ALL, &place.window, place.last_id).await?;
     let from = from.as_deref().unwrap_or("nowhere");
     let detail = format!("from {from} to {}", place.position());

@@ -8,7 +8,7 @@ use postrider_core::settle::{AttemptRecord, Hold, Row, RowDue, Settle, Settled};
 use postrider_core::{EventId, Result, limits};
 
 use crate::lane::lane_advance;
-use crate::position::{ShardSet, position_put};
+use crate::position::position_put;
 use crate::session::Tx;
 use crate::values::{At, For};
 
@@ -24,7 +24,7 @@ pub(crate) async fn settle_apply(
 ) -> Result<Settled> {
     let id = hold.subscription.id;
     if let Some((window, last_id)) = mark {
-        let shards = ShardSet::of(hold.shards.iter().map(|held| held.shard));
+        let shards = hold.set();
         position_put(tx, id, shards, &window, last_id).await?;
     }
     if !settle.rows.is_empty() {

@@ -1,17 +1,19 @@
-//! Who owns a subscription's shards.
+//! Who owns a subscription's shards, and who stands for them.
 
 use std::sync::Arc;
 
+use postrider_core::balance::Survey;
 use postrider_core::settle::{Hold, Lane, MemberId, Taken};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, Error, ErrorKind, Result, Shard};
+use postrider_core::{Epoch, Error, ErrorKind, Result, Shard, ShardSet};
+use tokio_postgres::types::ToSql;
 
 use crate::check::beyond;
 use crate::error::Doing;
 use crate::fence::{Standing, fence, standing_read};
 use crate::holding::{Holding, Sessions};
 use crate::lane::lanes_parked;
-use crate::lock::lock_subscription;
+use crate::lock::lock_members;
 use crate::member::member_check;
 use crate::position::{SHARDS, position_newest};
 use crate::probe::probe;
@@ -20,38 +22,62 @@ use crate::subscription::subscription_get;
 
 const WHAT: &str = "take a subscription's shards";
 
-/// Takes all shards for `member`, unless another member that lives holds one. Refused where a position is ahead of the
-/// server: events yet to come would look as if they had been delivered.
+/// Who stands for a subscription and lives, and who holds its shards.
+pub(crate) async fn survey(tx: &Tx<'_>, name: &str, member: MemberId, stands: bool) -> Result<Survey> {
+    let what = "find who holds the shards";
+    let id = subscription_get(tx, name).await?.id;
+    member_check(tx, member).await?;
+    if stands {
+        tx.execute(sql!("standing_put"), &[&id.0, &member.0], what).await?;
+    }
+    let row = tx.query_one(sql!("shard_survey"), &[&id.0], what).await?;
+    let members: Vec<i64> = row.try_get(0).doing(what)?;
+    let owners: Vec<Option<i64>> = row.try_get(1).doing(what)?;
+    Ok(Survey {
+        members: members.into_iter().map(MemberId).collect(),
+        owners: owners.into_iter().map(|owner| owner.map(MemberId)).collect(),
+    })
+}
+
+/// Takes those of the `wanted` shards for `member` that no other living member holds. Refused where a position is ahead
+/// of the server: events yet to come would look as if they had been delivered.
 pub(crate) async fn shards_take(
     tx: &Tx<'_>,
     name: &str,
     member: MemberId,
+    wanted: ShardSet,
     sessions: Sessions,
     reader: &Session,
 ) -> Result<Option<(Taken, Holding)>> {
     let id = subscription_get(tx, name).await?.id;
-    if is_owned(tx, id, member).await? {
+    let before = Free::look(tx, id, member, wanted).await?;
+    if before.shards.is_empty() {
         return Ok(None);
     }
-    // Nobody who lives would be interrupted by this.
-    tx.query(sql!("session_end_stale"), &[&id.0], "end what an owner has left open").await?;
-    lock_subscription(tx, id).await?;
-    // Read again: it may have been changed while the lock was waited for.
+    let gone: Vec<i64> = before.owners.iter().filter(|owner| **owner != member).map(|owner| owner.0).collect();
+    tx.query(sql!("session_end_stale"), &[&id.0, &gone], "end what an owner has left open").await?;
+    lock_members(tx, id, &before.owners).await?;
+    // Read again: it may have been changed while the locks were waited for. Of owners that came in between no lock is
+    // held, so that their shards are left to them.
     let subscription = subscription_get(tx, name).await?;
     member_check(tx, member).await?;
-    if is_owned(tx, id, member).await? {
-        return Ok(None);
-    }
+    let free = Free::look(tx, id, member, wanted).await?;
+    let owners: Vec<i64> = free.owners.iter().filter(|owner| before.owners.contains(owner)).map(|owner| owner.0).collect();
     let mut shards: Vec<(Shard, Epoch)> = Vec::with_capacity(usize::from(SHARDS));
-    for row in tx.query(sql!("shard_take"), &[&id.0, &member.0], WHAT).await? {
+    let parameters: [&(dyn ToSql + Sync); 4] = [&id.0, &member.0, &(free.shards.0 as i64), &owners];
+    for row in tx.query(sql!("shard_take"), &parameters, WHAT).await? {
         let shard = Shard(row.try_get::<_, i16>(0).doing(WHAT)? as u16);
         shards.push((shard, Epoch(row.try_get(1).doing(WHAT)?)));
     }
+    if shards.is_empty() {
+        return Ok(None);
+    }
     shards.sort_unstable_by_key(|(shard, _)| *shard);
+    let taken = ShardSet::of(shards.iter().map(|(shard, _)| *shard));
     let standing = fence_move(tx, id).await?;
     // Ownership has changed: what is read from here on, nobody else changes.
-    reap(tx, id).await?;
-    let parked: Vec<Lane> = lanes_parked(tx, id).await?;
+    reap(tx, id, taken).await?;
+    let parked: Vec<Lane> = lanes_parked(tx, id, taken).await?;
     let places = position_newest(tx, id, SHARDS).await?;
     // After the positions were read, so that none of them can be ahead of it by right.
     let end = probe(reader).await?;
@@ -64,25 +90,51 @@ pub(crate) async fn shards_take(
     Ok(Some((Taken { hold, start, parked }, holding)))
 }
 
-/// Whether another member that lives holds a shard.
-async fn is_owned(tx: &Tx<'_>, id: SubscriptionId, member: MemberId) -> Result<bool> {
-    tx.query_one(sql!("shard_owned"), &[&id.0, &member.0], WHAT).await?.try_get(0).doing(WHAT)
+/// Shards that may be taken.
+struct Free {
+    shards: ShardSet,
+    /// Who holds them and is dead, or asks itself.
+    owners: Vec<MemberId>,
+}
+
+impl Free {
+    async fn look(tx: &Tx<'_>, id: SubscriptionId, member: MemberId, wanted: ShardSet) -> Result<Self> {
+        let mut free = Self { shards: ShardSet::default(), owners: Vec::new() };
+        for row in tx.query(sql!("shard_owners"), &[&id.0], WHAT).await? {
+            let shard = Shard(row.try_get::<_, i16>(0).doing(WHAT)? as u16);
+            let owner = row.try_get::<_, Option<i64>>(1).doing(WHAT)?.map(MemberId);
+            let lives: bool = row.try_get(2).doing(WHAT)?;
+            if !wanted.contains(shard) || (lives && owner != Some(member)) {
+                continue;
+            }
+            free.shards.insert(shard);
+            if let Some(owner) = owner.filter(|owner| !free.owners.contains(owner)) {
+                free.owners.push(owner);
+            }
+        }
+        Ok(free)
+    }
 }
 
 /// Gives back what `hold` holds.
 pub(crate) async fn shards_release(tx: &Tx<'_>, hold: &Hold) -> Result<()> {
     let id = hold.subscription.id;
-    lock_subscription(tx, id).await?;
+    lock_members(tx, id, &[hold.member]).await?;
     fence(tx, hold, i64::MIN).await?;
-    shards_free(tx, id, Some(hold.member)).await
+    shards_free(tx, id, Some(hold.member), hold.set()).await
 }
 
-/// Takes shards from their owner, or from one of them. The subscription's lock is held.
-pub(crate) async fn shards_free(tx: &Tx<'_>, id: SubscriptionId, from: Option<MemberId>) -> Result<()> {
-    let from = from.map(|member| member.0);
-    tx.execute(sql!("shard_free"), &[&id.0, &from], "free a subscription's shards").await?;
+/// Takes shards from their owners, or from one of them. Its lock is held, or the subscription's.
+pub(crate) async fn shards_free(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    from: Option<MemberId>,
+    shards: ShardSet,
+) -> Result<()> {
+    let (from, bits) = (from.map(|member| member.0), shards.0 as i64);
+    tx.execute(sql!("shard_free"), &[&id.0, &from, &bits], "free a subscription's shards").await?;
     fence_move(tx, id).await?;
-    reap(tx, id).await
+    reap(tx, id, shards).await
 }
 
 /// Makes every owner look again.
@@ -93,6 +145,7 @@ pub(crate) async fn fence_move(tx: &Tx<'_>, id: SubscriptionId) -> Result<Standi
 }
 
 /// Makes what was handed out pending again.
-async fn reap(tx: &Tx<'_>, id: SubscriptionId) -> Result<()> {
-    tx.execute(sql!("delivery_reap"), &[&id.0], "take back what was handed out").await.map(drop)
+async fn reap(tx: &Tx<'_>, id: SubscriptionId, shards: ShardSet) -> Result<()> {
+    let bits = shards.0 as i64;
+    tx.execute(sql!("delivery_reap"), &[&id.0, &bits], "take back what was handed out").await.map(drop)
 }

@@ -1,7 +1,7 @@
 //! Subscriptions as people manage them.
 
 use postrider_core::subscription::{StoredSubscription, SubscriptionTexts};
-use postrider_core::{NewSubscription, Result, Subscription, Tuning, refusal};
+use postrider_core::{NewSubscription, Result, Subscription, Tuning, refusal, ShardSet};
 use tokio_postgres::Row;
 
 use crate::audit::Entry;
@@ -9,7 +9,7 @@ use crate::error::Doing;
 use crate::link::SharedLink;
 use crate::lock::{lock_retention, lock_subscription};
 use crate::place::place_of;
-use crate::position::{SHARDS, ShardSet, position_put};
+use crate::position::{SHARDS, position_put};
 use crate::session::Tx;
 use crate::values::{At, JsonText};
 

@@ -10,25 +10,27 @@
 //! |---|---|
 //! | `relay.rs` | what does the process as a whole do, from joining to leaving? |
 //! | `keeper.rs` | how long may this process believe that it lives? |
-//! | `standby.rs` | when may it own a subscription? |
+//! | `group.rs` | which shards of a subscription should it own? |
 //! | `owner.rs` | the loop: read, hand out, settle. **Read this first.** |
 //! | `lanes.rs` | which event may be handed out, how far may the mark move? Pure, with its proof. |
 //! | `handler.rs`, `worker.rs` | what is done with an event? |
 //! | `breaker.rs`, `poller.rs` | when is a sick receiver asked again, when is the store? |
+//! | `permits.rs` | how much may run at a time? |
 //! | `maintenance.rs` | what happens to old events? |
 
 mod breaker;
 mod fine_timer;
+mod group;
 mod handler;
 mod keeper;
 mod lanes;
 mod maintenance;
 mod owner;
+mod permits;
 mod poller;
 mod relay;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
-mod standby;
 mod worker;
 
 pub use relay::{Relay, Summary};

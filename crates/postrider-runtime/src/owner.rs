@@ -28,7 +28,7 @@ use postrider_core::delivery::Origin;
 use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
 use postrider_core::store::Pace;
 use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Position, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +38,7 @@ use crate::breaker::{Breaker, Permission};
 use crate::fine_timer::FineTimer;
 use crate::keeper::Membership;
 use crate::lanes::{Attempted, Lanes, Rules, Wanted};
+use crate::permits::{Permit, Permits};
 use crate::poller::Poller;
 use crate::relay::Summary;
 use crate::worker::Work;
@@ -57,8 +58,8 @@ pub(crate) struct Context {
     pub(crate) membership: watch::Receiver<Membership>,
     /// Cancelled when it is time to drain.
     pub(crate) stop: CancellationToken,
-    /// The limit over all workers of the process.
-    pub(crate) everywhere: Option<Arc<Semaphore>>,
+    /// The limits that it shares with others.
+    pub(crate) permits: Permits,
     pub(crate) drain_within: Duration,
     /// Whether to end when nothing is left that can be delivered now.
     pub(crate) until_idle: bool,
@@ -97,8 +98,8 @@ pub(crate) struct Owner<S: LogStore> {
 
     /// Hand-outs that did not finish at once.
     tasks: JoinSet<Finished>,
-    /// A permit of `context.everywhere` that was waited for.
-    permit: Option<OwnedSemaphorePermit>,
+    /// Leave that was waited for.
+    permit: Option<Permit>,
     permit_wanted: bool,
     /// What beginning a hand-out costs on this task, on average.
     inline_cost: Duration,
@@ -165,7 +166,7 @@ enum Happened {
     Fetched(Result<Chunk>),
     Rows(RowAnswer),
     Finished(Result<Finished, JoinError>),
-    Permit(OwnedSemaphorePermit),
+    Permit(Permit),
     Woken,
     Timer,
 }
@@ -308,7 +309,7 @@ impl<S: LogStore> Owner<S> {
     /// Waits for the next thing to happen. Cancel safe: whatever is not returned is still there.
     async fn wait(&mut self, busy: bool) -> Happened {
         let deadline = self.began + self.next_deadline();
-        let everywhere = self.context.everywhere.clone().filter(|_| self.permit_wanted);
+        let permits = self.context.permits.clone();
         let may_wake = self.fetching.is_none() && self.drain_until.is_none();
         tokio::select! {
             biased;
@@ -319,7 +320,7 @@ impl<S: LogStore> Owner<S> {
             chunk = optional(&mut self.fetching) => Happened::Fetched(chunk),
             Some(finished) = self.tasks.join_next(), if !self.tasks.is_empty() => Happened::Finished(finished),
             () = std::future::ready(()), if busy => Happened::Timer,
-            permit = permit(everywhere) => Happened::Permit(permit),
+            permit = permits.take(), if self.permit_wanted => Happened::Permit(permit),
             () = self.store.wake(), if may_wake => Happened::Woken,
             () = self.timer.wait_until(deadline) => Happened::Timer,
         }
@@ -544,16 +545,6 @@ async fn answer(call: &mut RowCall) -> RowAnswer {
         RowCall::Settle { call, .. } => RowAnswer::Settled(call.answer().await),
         RowCall::Due(call) => RowAnswer::Due(call.answer().await),
         RowCall::Work { call, .. } => RowAnswer::Worked(call.answer().await),
-    }
-}
-
-async fn permit(everywhere: Option<Arc<Semaphore>>) -> OwnedSemaphorePermit {
-    match everywhere {
-        Some(semaphore) => match semaphore.acquire_owned().await {
-            Ok(permit) => permit,
-            Err(_) => std::future::pending().await,
-        },
-        None => std::future::pending().await,
     }
 }
 

@@ -11,10 +11,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::group;
 use crate::keeper::{self, Membership};
 use crate::maintenance;
 use crate::owner::Context;
-use crate::standby;
+use crate::permits::Permits;
 use crate::worker::{Duty, RunsOn};
 
 /// Moves events from a store to handlers and sinks.
@@ -165,21 +166,23 @@ impl<S: LogStore> Relay<S> {
         stop: &CancellationToken,
         until_idle: bool,
     ) -> JoinSet<Result<Summary>> {
-        let everywhere = self.concurrency.map(|limit| Arc::new(Semaphore::new(limit as usize)));
+        let permits = self.concurrency.map_or_else(Permits::default, |limit| {
+            Permits::default().and(&Arc::new(Semaphore::new(limit as usize)))
+        });
         let mut seeds = fastrand::Rng::with_seed(self.seed);
         let mut workers = JoinSet::new();
         for duty in self.duties {
             let context = Context {
                 membership: membership.clone(),
                 stop: stop.clone(),
-                everywhere: everywhere.clone(),
+                permits: permits.clone(),
                 drain_within: self.drain_within,
                 until_idle,
                 seed: seeds.u64(..),
                 #[cfg(feature = "sabotage")]
                 sabotage: self.sabotage,
             };
-            workers.spawn(standby::run(self.store.clone(), duty, context));
+            workers.spawn(group::run(self.store.clone(), duty, context));
         }
         workers
     }

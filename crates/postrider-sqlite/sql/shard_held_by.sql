@@ -1,5 +1,5 @@
--- The subscriptions of which a member holds shards.
+-- The shards that a member holds.
 -- Index: none; the table is small. Locks: the writer lock is held.
-select distinct subscription_id
+select subscription_id, shard
 from postrider_shard
 where member_id = ?1

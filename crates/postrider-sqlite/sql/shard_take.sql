@@ -1,7 +1,8 @@
--- Gives all shards of a subscription to a member. The new epochs fence whoever held them.
+-- Gives shards of a subscription to a member: those whose bits are set in ?3. The new epochs fence whoever held them.
 -- Index: primary key. Locks: the writer lock.
 update postrider_shard
 set member_id = ?2,
     epoch = epoch + 1
 where subscription_id = ?1
+    and (?3 >> shard) & 1
 returning shard, epoch, last_id

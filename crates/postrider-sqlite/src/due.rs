@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::settle::{DueRow, DueRows, Hold, Lane, Room, Run};
-use postrider_core::{DeliveryState, Event, EventId, Key, Result, Timestamp, limits};
+use postrider_core::{DeliveryState, Event, EventId, Key, Result, Shard, ShardSet, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::error::Doing;
@@ -26,7 +26,7 @@ pub(crate) fn fetch_due(
     if fence(conn, hold)?.paused {
         return Ok(DueRows::default());
     }
-    let mut load = Load { conn, hold, loaded, room, taken: HashSet::new() };
+    let mut load = Load { conn, hold, shards: hold.set(), loaded, room, taken: HashSet::new() };
     let mut found = DueRows::default();
     let mut due = conn.prepare_cached(sql!("delivery_due")).doing("read what is due")?;
     let mut rows = due.query([hold.subscription.id.0]).doing("read what is due")?;
@@ -57,6 +57,7 @@ fn due_entry(row: &Row<'_>) -> rusqlite::Result<(EventId, Timestamp)> {
 struct Load<'a> {
     conn: &'a Connection,
     hold: &'a Hold,
+    shards: ShardSet,
     loaded: &'a HashSet<EventId>,
     /// What is left.
     room: Room,
@@ -74,7 +75,9 @@ impl Load<'_> {
         if self.taken.contains(&id) {
             return Ok(None);
         }
-        let Some(head) = self.head(id)? else { return Ok(None) };
+        let Some(head) = self.head(id)?.filter(|head| self.shards.contains(head.shard)) else {
+            return Ok(None);
+        };
         let Some(first) = self.load(id, head.row)? else { return Ok(None) };
         let mut rows = vec![first];
         if let (true, Some(lane)) = (head.parks, &head.lane) {
@@ -125,6 +128,7 @@ struct Head {
     lane: Option<Lane>,
     parks: bool,
     row: RowRead,
+    shard: Shard,
 }
 
 struct RowRead {
@@ -140,6 +144,7 @@ fn head_read(row: &Row<'_>) -> rusqlite::Result<Head> {
     Ok(Head {
         lane: key.map(|key| Lane { key: Key::new(key), late }),
         parks: row.get(3)?,
+        shard: Shard(row.get(9)?),
         row: RowRead {
             turn: row.get(2)?,
             attempts: row.get(5)?,

@@ -8,10 +8,11 @@ use std::collections::HashSet;
 
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Key, Result, Timestamp};
+use postrider_core::{EventId, Key, Result, Shard, ShardSet, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::error::Doing;
+use crate::shard::SHARDS;
 
 /// Whether rows keep a lane parked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,21 +54,23 @@ pub(crate) fn lane_head(
         .doing("find the head of a key's queue")
 }
 
-/// All parked lanes, for a new owner. A lane that has lost its head gets one: nobody else would ever look
+/// All parked lanes of some shards, for their new owner. A lane that has lost its head gets one: nobody else would ever look
 /// at it again.
 pub(crate) fn lanes_parked(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,
+    shards: ShardSet,
     now: Timestamp,
 ) -> Result<Vec<Lane>> {
+    let is_ours = |lane: &Lane| shards.contains(Shard::of(Some(&lane.key), EventId(0), SHARDS));
     let heads: Vec<Lane> = tx
         .prepare_cached(sql!("lane_heads"))
         .and_then(|mut heads| heads.query_map([subscription.0], lane_read)?.collect())
         .doing("read the parked keys")?;
-    let mut lanes: HashSet<Lane> = heads.into_iter().collect();
+    let mut lanes: HashSet<Lane> = heads.into_iter().filter(is_ours).collect();
     let mut last = Lane { key: Key::new(""), late: false };
     while let Some(lane) = lane_next_waiting(tx, subscription, &last)? {
-        if lanes.insert(lane.clone()) {
+        if is_ours(&lane) && lanes.insert(lane.clone()) {
             lane_advance(tx, subscription, &lane, now)?;
         }
         last = lane;

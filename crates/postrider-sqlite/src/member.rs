@@ -1,9 +1,11 @@
 //! The processes that work on a store.
 
+use std::collections::BTreeMap;
+
 use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Result, Timestamp};
+use postrider_core::{Result, Shard, ShardSet, Timestamp};
 use rusqlite::{Connection, Transaction};
 
 use crate::error::Doing;
@@ -53,12 +55,18 @@ pub(crate) fn beat(tx: &Transaction<'_>, member: MemberId, uptime_us: i64) -> Re
 
 /// Forgets a member and frees what it holds.
 pub(crate) fn member_leave(tx: &Transaction<'_>, member: MemberId, now: Timestamp) -> Result<()> {
-    let held: Vec<SubscriptionId> = tx
+    let held: Vec<(i64, u16)> = tx
         .prepare_cached(sql!("shard_held_by"))
-        .and_then(|mut held| held.query_map([member.0], |row| row.get(0).map(SubscriptionId))?.collect())
+        .and_then(|mut held| {
+            held.query_map([member.0], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        })
         .doing("find what this member holds")?;
-    for subscription in held {
-        shards_free(tx, subscription, now)?;
+    let mut shards: BTreeMap<SubscriptionId, ShardSet> = BTreeMap::new();
+    for (subscription, shard) in held {
+        shards.entry(SubscriptionId(subscription)).or_default().insert(Shard(shard));
+    }
+    for (subscription, shards) in shards {
+        shards_free(tx, subscription, shards, now)?;
     }
     member_forget(tx, member)
 }
@@ -98,8 +106,9 @@ pub(crate) fn member_list(conn: &Connection) -> Result<Vec<Member>> {
 }
 
 fn member_forget(tx: &Transaction<'_>, member: MemberId) -> Result<()> {
-    tx.prepare_cached(sql!("member_leave"))
-        .and_then(|mut leave| leave.execute([member.0]))
-        .map(drop)
-        .doing("forget a member")
+    let forget = || {
+        tx.prepare_cached(sql!("standing_delete"))?.execute((None::<i64>, Some(member.0)))?;
+        tx.prepare_cached(sql!("member_leave"))?.execute([member.0])
+    };
+    forget().map(drop).doing("forget a member")
 }

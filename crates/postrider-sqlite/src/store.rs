@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use postrider_core::balance::Survey;
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{
     DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
@@ -15,8 +16,7 @@ use postrider_core::store::{
 };
 use postrider_core::{
     Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, Start, Store,
-    Subscription, Timestamp, Tuning,
-};
+    Subscription, Timestamp, Tuning, ShardSet};
 use rusqlite::Transaction;
 use tokio::sync::Notify;
 
@@ -331,9 +331,31 @@ impl LogStore for SqliteStore {
         self.write(Commit::Plain, move |tx| member::member_leave(tx, member, now)).await
     }
 
-    async fn shards_take(&self, subscription: &str, member: MemberId) -> Result<Option<Taken>> {
+    async fn shards_survey(&self, subscription: &str, member: MemberId, stands: bool) -> Result<Survey> {
+        let survey = || {
+            let (name, observer) = (subscription.to_owned(), self.observer());
+            self.read(move |tx| shard::survey(tx, &name, member, &observer))
+        };
+        let found = survey().await?;
+        if !stands || found.members.contains(&member) {
+            return Ok(found);
+        }
+        // Written once: producers should seldom find the writer lock taken.
+        let name = subscription.to_owned();
+        self.write(Commit::Plain, move |tx| shard::stand(tx, &name, member)).await?;
+        survey().await
+    }
+
+    async fn shards_take(
+        &self,
+        subscription: &str,
+        member: MemberId,
+        wanted: ShardSet,
+    ) -> Result<Option<Taken>> {
         let (name, observer, now) = (subscription.to_owned(), self.observer(), self.now());
-        self.write(Commit::Plain, move |tx| shard::shards_take(tx, &name, member, &observer, now)).await
+        let take =
+            move |tx: &Transaction<'_>| shard::shards_take(tx, &name, member, wanted, &observer, now);
+        self.write(Commit::Plain, take).await
     }
 
     async fn shards_release(&self, hold: &Hold) -> Result<()> {

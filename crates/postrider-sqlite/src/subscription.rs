@@ -103,6 +103,7 @@ pub(crate) fn subscription_delete(tx: &Transaction<'_>, name: &str, auditor: &Au
         tx.execute(sql!("delivery_delete_above"), (id, i64::MIN))?;
         tx.execute(sql!("attempt_delete"), [id])?;
         tx.execute(sql!("shard_delete"), [id])?;
+        tx.execute(sql!("standing_delete"), (Some(id), None::<i64>))?;
         tx.execute(sql!("subscription_delete"), [id])
     };
     delete().doing("delete a subscription")?;

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use postrider_core::balance::Survey;
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{
     DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
@@ -29,7 +30,7 @@ use postrider_core::store::{
 };
 use postrider_core::time::Clock;
 use postrider_core::{
-    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, Start, Store,
+    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, ShardSet, Start, Store,
     Subscription, Timestamp, Tuning,
 };
 use tokio::sync::Notify;
@@ -339,8 +340,19 @@ impl LogStore for MemoryStore {
         .await
     }
 
-    async fn shards_take(&self, subscription: &str, member: MemberId) -> Result<Option<Taken>> {
-        self.call("shards_take", Some(member), |state, time| state.take(subscription, member, time)).await
+    async fn shards_survey(&self, subscription: &str, member: MemberId, stands: bool) -> Result<Survey> {
+        let survey = |state: &mut State, time| state.survey(subscription, member, stands, time);
+        self.call("shards_survey", Some(member), survey).await
+    }
+
+    async fn shards_take(
+        &self,
+        subscription: &str,
+        member: MemberId,
+        wanted: ShardSet,
+    ) -> Result<Option<Taken>> {
+        let take = |state: &mut State, time| state.take(subscription, member, wanted, time);
+        self.call("shards_take", Some(member), take).await
     }
 
     async fn shards_release(&self, hold: &Hold) -> Result<()> {

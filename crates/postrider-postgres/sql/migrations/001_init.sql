@@ -115,6 +115,13 @@ create table postrider.shard (
     primary key (subscription_id, shard)
 );
 
+-- Members that want a part of a subscription's shards.
+create table postrider.standing (
+    subscription_id bigint not null references postrider.subscription (id) on delete cascade,
+    member_id bigint not null references postrider.member (id) on delete cascade,
+    primary key (subscription_id, member_id)
+);
+
 -- How far shards have come. Rows are appended, never updated: under an old snapshot that somebody holds for
 -- hours, a row that is updated ten times a second becomes slower and slower. The newest row that names a shard
 -- counts. Of the two tables one is written; now and then the other one takes what still counts over from it and

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use postrider_core::store::{DeadLetterQuery, EventQuery, Payloads};
 use postrider_core::{
-    DeliveryState, ErrorKind, Event, Key, LogStore, NewSubscription, Result, Start, Store, Tuning, emit,
-};
+    DeliveryState, ErrorKind, Event, Key, LogStore, NewSubscription, Result, Start, Store, Tuning, emit, ShardSet};
 use postrider_postgres::tokio_postgres::error::SqlState;
 use postrider_postgres::tokio_postgres::{self, Client, NoTls};
 use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles};
@@ -258,7 +257,7 @@ async fn a_relay_ends_what_one_of_its_own_role_has_left_open(version: Version) {
     );
     cast.scene.wait_until(&idle).await;
     let member = relay.member_join("ada").await.unwrap();
-    assert!(relay.shards_take("mail", member).await.unwrap().is_some());
+    assert!(relay.shards_take("mail", member, ShardSet::ALL).await.unwrap().is_some());
     gone.batch_execute("select").await.expect_err("its session was ended");
     // Sessions of others are none of its business.
     let other = cast.client(RoleKind::Operator).await;

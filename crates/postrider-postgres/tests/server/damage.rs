@@ -1,6 +1,6 @@
 //! A database that is older than what was delivered from it.
 
-use postrider_core::{ErrorKind, LogStore, Start, Store};
+use postrider_core::{ErrorKind, LogStore, Start, Store, ShardSet};
 use postrider_testkit::postgres::Version;
 
 use crate::relay::Witness;
@@ -30,7 +30,7 @@ async fn a_position_ahead_of_the_server_is_refused_with_words() {
             stage.run(damage);
             let store = open(&stage.db).await;
             let member = store.member_join("ada").await.unwrap();
-            let refused = store.shards_take("orders", member).await.unwrap_err();
+            let refused = store.shards_take("orders", member, ShardSet::ALL).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Corrupt, "{what} on {version:?}");
             assert!(!refused.is_retryable(), "a worker must not go on trying");
             let told = refused.to_string();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::settle::Settle;
 use postrider_core::store::DeadLetterQuery;
-use postrider_core::{ErrorKind, LogStore, Result, Start, Store};
+use postrider_core::{ErrorKind, LogStore, Result, Start, Store, ShardSet};
 use postrider_testkit::postgres::Version;
 
 use crate::stage::{Owner, Stage, emit, open};
@@ -18,7 +18,7 @@ async fn call(owner: &Owner, what: &str) -> Result<()> {
             let settle = Settle { mark: Some(owner.at), ..Settle::default() };
             store.settle(&owner.hold, Arc::new(settle)).await.map(drop)
         }
-        "take" => store.shards_take("orders", owner.hold.member).await.map(drop),
+        "take" => store.shards_take("orders", owner.hold.member, ShardSet::ALL).await.map(drop),
         "seek" => store.subscription_seek("orders", Start::Now, "ann").await.map(drop),
         "replay" => {
             let which =

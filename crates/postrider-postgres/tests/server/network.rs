@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider_core::ShardSet;
 use postrider_core::LogStore;
 use postrider_postgres::PostgresStore;
 use postrider_testkit::history::Fault;
@@ -26,7 +27,7 @@ struct Cuts {
 async fn again(owner: &Owner) -> Owner {
     let (store, member) = (owner.store.clone(), owner.hold.member);
     for _ in 0..100 {
-        match store.shards_take("orders", member).await {
+        match store.shards_take("orders", member, ShardSet::ALL).await {
             Ok(taken) => {
                 let taken = taken.unwrap();
                 return Owner { store, hold: taken.hold, at: taken.start };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::settle::{Chunk, Hold, Room, Settle};
-use postrider_core::{LogStore, NewSubscription, Position, Result, Store};
+use postrider_core::{LogStore, NewSubscription, Position, Result, Store, ShardSet};
 use postrider_postgres::tokio_postgres::{Client, NoTls};
 use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_testkit::postgres::{Database, Version, shared};
@@ -103,7 +103,7 @@ impl Owner {
     pub(crate) async fn of(store: &PostgresStore, subscription: &str) -> Self {
         for _ in 0..300 {
             let member = store.member_join("ada").await.unwrap();
-            match store.shards_take(subscription, member).await {
+            match store.shards_take(subscription, member, ShardSet::ALL).await {
                 Ok(Some(taken)) => return Self { store: store.clone(), hold: taken.hold, at: taken.start },
                 Ok(None) => {}
                 Err(error) => assert!(error.is_retryable(), "{error}"),

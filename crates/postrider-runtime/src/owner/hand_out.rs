@@ -5,7 +5,6 @@ use std::task::{Context as PollContext, Poll, Waker};
 use std::time::Duration;
 
 use postrider_core::{Delivery, LogStore};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -13,6 +12,7 @@ use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
 use crate::breaker::Permission;
 use crate::handler::{Handle, Handling};
 use crate::lanes::{Attempted, HandOut, Shape};
+use crate::permits::Permit;
 use crate::worker::Work;
 
 /// Hand-outs between two looks at everything else.
@@ -56,7 +56,7 @@ impl<S: LogStore> Owner<S> {
             Permission::One => Shape { events: 1, parts: 1, per_lane: 1 },
             Permission::Not { .. } => return false,
         };
-        let Ok(permit) = self.permit() else { return false };
+        let Some(permit) = self.permit() else { return false };
         let Some(out) = self.lanes.hand_out(shape, now) else { return self.lanes.has_ready() };
         if permission == Permission::One {
             self.breaker.probe();
@@ -100,7 +100,7 @@ impl<S: LogStore> Owner<S> {
         ticket: usize,
         events: usize,
         handling: Handling,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: Permit,
     ) {
         let ticket = Some(ticket);
         #[cfg(feature = "sabotage")]
@@ -148,13 +148,11 @@ impl<S: LogStore> Owner<S> {
         true
     }
 
-    /// A permit of the limit over all workers, if there is such a limit.
-    fn permit(&mut self) -> Result<Option<OwnedSemaphorePermit>, ()> {
-        let Some(everywhere) = &self.context.everywhere else { return Ok(None) };
-        if let Some(permit) = self.permit.take() {
-            return Ok(Some(permit));
-        }
-        Arc::clone(everywhere).try_acquire_owned().map(Some).map_err(|_| self.permit_wanted = true)
+    /// Leave for one hand-out; if there is none, it is waited for.
+    fn permit(&mut self) -> Option<Permit> {
+        let permit = self.permit.take().or_else(|| self.context.permits.try_take());
+        self.permit_wanted = permit.is_none();
+        permit
     }
 
     pub(super) fn finish(&mut self, ticket: usize, attempted: Vec<Attempted>, now: Duration) {

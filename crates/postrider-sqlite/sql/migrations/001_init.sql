@@ -84,6 +84,13 @@ create table postrider_shard (
     primary key (subscription_id, shard)
 ) strict, without rowid;
 
+-- Members that want a part of a subscription's shards.
+create table postrider_standing (
+    subscription_id integer not null,
+    member_id integer not null,
+    primary key (subscription_id, member_id)
+) strict, without rowid;
+
 -- The exceptions: events below the position that are not simply done. `waits` tells a row that stands
 -- behind the head of its lane from the head itself.
 create table postrider_delivery (

@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use postrider_core::settle::{MemberId, Row, RowDue, Settle};
-use postrider_core::{DeliveryState, ErrorKind, LogStore, Position, Store};
+use postrider_core::{DeliveryState, ErrorKind, LogStore, Position, Store, ShardSet};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::scene::{ROOM, Scene, at, lane, parking, runs, single};
@@ -29,7 +29,7 @@ fn sleeper() -> Child {
 }
 
 async fn takes(scene: &Scene, member: MemberId) -> bool {
-    scene.store.shards_take("mail", member).await.unwrap().is_some()
+    scene.store.shards_take("mail", member, ShardSet::ALL).await.unwrap().is_some()
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn members_of_an_earlier_start_of_the_machine_are_dead_and_forgotten() {
     let heir = scene.store.member_join("heir").await.unwrap();
     assert!(takes(&scene, heir).await);
     assert_eq!(scene.store.member_beat(old).await.unwrap_err().kind(), ErrorKind::Fenced);
-    assert_eq!(scene.store.shards_take("mail", old).await.unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(scene.store.shards_take("mail", old, ShardSet::ALL).await.unwrap_err().kind(), ErrorKind::Fenced);
     assert_eq!(scene.store.stats().await.unwrap().members, ["heir"]);
 }
 
@@ -119,7 +119,7 @@ async fn what_was_handed_out_is_due_again_for_the_next_owner() {
     assert!(scene.due(&hold, &[]).await.runs.is_empty());
     scene.store.member_leave(member).await.unwrap();
     let heir = scene.store.member_join("heir").await.unwrap();
-    let taken = scene.store.shards_take("mail", heir).await.unwrap().unwrap();
+    let taken = scene.store.shards_take("mail", heir, ShardSet::ALL).await.unwrap().unwrap();
     assert_eq!(taken.parked, [lane("a")]);
     assert!(taken.hold.shards.iter().all(|held| held.position == at(ids[2])));
     let due = scene.due(&taken.hold, &[]).await;
@@ -137,7 +137,7 @@ async fn a_lane_that_has_lost_its_head_gets_one_from_the_next_owner() {
     let rows = ids.iter().map(|id| parking(*id, "a", RowDue::Waiting)).collect();
     scene.settle(&hold, Settle { mark: Some(at(ids[1])), rows, ..Settle::default() }).await;
     assert!(scene.store.check().await.unwrap()[0].contains("key `a`"));
-    let taken = scene.store.shards_take("mail", member).await.unwrap().unwrap();
+    let taken = scene.store.shards_take("mail", member, ShardSet::ALL).await.unwrap().unwrap();
     assert_eq!(taken.parked, [lane("a")]);
     assert_eq!(runs(&scene.due(&taken.hold, &[]).await), [[ids[0].0, ids[1].0]]);
     assert_eq!(scene.store.check().await.unwrap(), Vec::<String>::new());
@@ -151,6 +151,6 @@ async fn releasing_leaves_the_shards_to_others_without_waiting() {
     let other = SqliteStore::open(SqliteOptions::new(scene.path())).await.unwrap();
     let heir = other.member_join("heir").await.unwrap();
     scene.store.shards_release(&hold).await.unwrap();
-    assert!(other.shards_take("mail", heir).await.unwrap().is_some());
+    assert!(other.shards_take("mail", heir, ShardSet::ALL).await.unwrap().is_some());
     assert!(scene.store.fetch(&hold, Position::START, ROOM).await.unwrap_err().is_fenced());
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 use postrider_core::settle::{DueRows, Hold, Lane, MemberId, Room, Row, RowDue, Settle};
 use postrider_core::time::Clock;
 use postrider_core::{
-    DeliveryState, Event, EventId, Key, LogStore, NewSubscription, Position, Shard, Store, Timestamp,
-};
+    DeliveryState, Event, EventId, Key, LogStore, NewSubscription, Position, Shard, Store, Timestamp, ShardSet};
 use postrider_sqlite::rusqlite::Connection;
 use postrider_sqlite::{SHARDS, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -92,7 +91,7 @@ impl Scene {
     }
 
     pub(crate) async fn take_as(&self, name: &str, member: MemberId) -> Hold {
-        self.store.shards_take(name, member).await.unwrap().expect("nobody else holds it").hold
+        self.store.shards_take(name, member, ShardSet::ALL).await.unwrap().expect("nobody else holds it").hold
     }
 
     pub(crate) async fn settle(&self, hold: &Hold, settle: Settle) -> postrider_core::settle::Settled {

@@ -10,8 +10,7 @@ use postrider_core::settle::{
 use postrider_core::store::LetterId;
 use postrider_core::{
     DeliveryState, ErrorKind, Event, EventId, LogStore, NewEvent, NewSubscription, Position, Result, Shard,
-    Store, Timestamp,
-};
+    Store, Timestamp, ShardSet};
 
 use super::{Kept, Rig};
 
@@ -45,7 +44,7 @@ impl<S: LogStore> Owner<S> {
     /// Joins and takes the shards of an existing subscription.
     pub async fn of(store: &S, subscription: &str) -> Kept<Self> {
         let member = store.member_join("ada").await?;
-        let taken = store.shards_take(subscription, member).await?.expect("the shards are free");
+        let taken = store.shards_take(subscription, member, ShardSet::ALL).await?.expect("the shards are free");
         Ok(Self::holding(store, member, taken))
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use postrider_core::settle::Settle;
-use postrider_core::{DeliveryState, ErrorKind, LogStore, NewSubscription, Store};
+use postrider_core::{DeliveryState, ErrorKind, LogStore, NewSubscription, Store, ShardSet};
 
 use super::owner::{AMPLE, Owner, SECOND, SUBSCRIPTION, emit_of, event_of, lane_of, refused, run_ids};
 use super::{Ending, Kept, Rig};
@@ -39,9 +39,9 @@ pub async fn a_second_member_gets_nothing_while_the_first_lives<R: Rig>(rig: &R)
     let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
     let second = rig.second().await;
     let member = second.member_join("ben").await?;
-    assert!(second.shards_take(SUBSCRIPTION, member).await?.is_none());
+    assert!(second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none());
     rig.clock().advance(rig.store().pace().lease / 2);
-    assert!(second.shards_take(SUBSCRIPTION, member).await?.is_none());
+    assert!(second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none());
     owner.fetch(owner.position(), AMPLE).await?;
     Ok(())
 }
@@ -49,7 +49,7 @@ pub async fn a_second_member_gets_nothing_while_the_first_lives<R: Rig>(rig: &R)
 /// An owner whose take got lost on the way back takes again.
 pub async fn a_take_may_be_repeated<R: Rig>(rig: &R) -> Kept {
     let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
-    let again = rig.store().shards_take(SUBSCRIPTION, owner.member).await?;
+    let again = rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?;
     let again = again.expect("its own shards are not held by another member");
     rig.store().fetch(&again.hold, owner.position(), AMPLE).await?;
     Ok(())
@@ -82,10 +82,10 @@ pub async fn shards_are_free_once_the_lease_ran_out<R: Rig>(rig: &R) -> Kept {
     let second = rig.second().await;
     let member = second.member_join("ben").await?;
     rig.clock().advance(rig.store().pace().lease / 10 * 9);
-    assert!(second.shards_take(SUBSCRIPTION, member).await?.is_none());
+    assert!(second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none());
     rig.clock().advance(rig.store().pace().lease / 5);
     second.member_beat(member).await?;
-    let taken = second.shards_take(SUBSCRIPTION, member).await?.expect("the lease ran out");
+    let taken = second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.expect("the lease ran out");
     assert_newer(&old, &Owner::holding(&second, member, taken));
     Ok(())
 }
@@ -111,7 +111,7 @@ pub async fn a_beat_keeps_ownership<R: Rig>(rig: &R) -> Kept {
         rig.clock().advance(rig.store().pace().lease / 10 * 9);
         rig.store().member_beat(owner.member).await?;
         second.member_beat(member).await?;
-        assert!(second.shards_take(SUBSCRIPTION, member).await?.is_none());
+        assert!(second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none());
     }
     owner.settle(Settle::default()).await?;
     Ok(())
@@ -129,7 +129,7 @@ pub async fn a_stepped_clock_costs_no_ownership<R: Rig>(rig: &R) -> Kept {
     for step in [day, -2 * day] {
         rig.clock().step(step);
         let member = second.member_join("ben").await?;
-        assert!(second.shards_take(SUBSCRIPTION, member).await?.is_none());
+        assert!(second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none());
     }
     // And a step back does not make a dead member immortal.
     rig.clock().advance(rig.store().pace().lease + SECOND);
@@ -143,7 +143,7 @@ async fn a_stepped_clock_costs_a_change_of_owner<R: Rig>(rig: &R) -> Kept {
     let day = 24 * 3600 * 1_000_000;
     rig.clock().step(-day);
     let member = second.member_join("ben").await?;
-    assert!(second.shards_take(SUBSCRIPTION, member).await?.is_none(), "a step back makes nobody dead");
+    assert!(second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none(), "a step back makes nobody dead");
     rig.clock().step(2 * day);
     let new = Owner::of(&second, SUBSCRIPTION).await?;
     assert_newer(&owner, &new);
@@ -214,7 +214,7 @@ pub async fn an_old_hold_stays_fenced_when_its_member_owns_again<R: Rig>(rig: &R
     rig.store().shards_release(old.hold()).await?;
     let new = Owner::of(&rig.second().await, SUBSCRIPTION).await?;
     new.store.member_leave(new.member).await?;
-    let again = rig.store().shards_take(SUBSCRIPTION, old.member).await?.expect("they are free");
+    let again = rig.store().shards_take(SUBSCRIPTION, old.member, ShardSet::ALL).await?.expect("they are free");
     assert_eq!(refused(old.settle(Settle::default()).await), ErrorKind::Fenced);
     assert_eq!(refused(old.fetch(old.position(), AMPLE).await), ErrorKind::Fenced);
     rig.store().settle(&again.hold, Arc::new(Settle::default())).await?;
@@ -227,7 +227,7 @@ pub async fn a_replaced_member_leaves_without_harm<R: Rig>(rig: &R) -> Kept {
     rig.store().member_leave(old.member).await?;
     new.settle(Settle::default()).await?;
     let third = rig.store().member_join("cleo").await?;
-    assert!(rig.store().shards_take(SUBSCRIPTION, third).await?.is_none());
+    assert!(rig.store().shards_take(SUBSCRIPTION, third, ShardSet::ALL).await?.is_none());
     Ok(())
 }
 
@@ -314,7 +314,7 @@ pub async fn a_forgotten_member_is_fenced<R: Rig>(rig: &R) -> Kept {
     let member = rig.store().member_join("ada").await?;
     rig.store().member_leave(member).await?;
     assert_eq!(refused(rig.store().member_beat(member).await), ErrorKind::Fenced);
-    assert_eq!(refused(rig.store().shards_take(SUBSCRIPTION, member).await), ErrorKind::Fenced);
+    assert_eq!(refused(rig.store().shards_take(SUBSCRIPTION, member, ShardSet::ALL).await), ErrorKind::Fenced);
     Ok(())
 }
 
@@ -331,7 +331,7 @@ pub async fn leaving_twice_is_harmless<R: Rig>(rig: &R) -> Kept {
 /// There is nothing to take of a subscription that does not exist.
 pub async fn an_unknown_subscription_cannot_be_taken<R: Rig>(rig: &R) -> Kept {
     let member = rig.store().member_join("ada").await?;
-    assert_eq!(refused(rig.store().shards_take("nobody", member).await), ErrorKind::NotFound);
+    assert_eq!(refused(rig.store().shards_take("nobody", member, ShardSet::ALL).await), ErrorKind::NotFound);
     Ok(())
 }
 

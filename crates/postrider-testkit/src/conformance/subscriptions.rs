@@ -5,8 +5,7 @@ use std::time::Duration;
 use postrider_core::settle::Settle;
 use postrider_core::time::Clock;
 use postrider_core::{
-    ErrorKind, EventId, LogStore, NewSubscription, OnDead, Order, RetryPolicy, Start, Store, Tuning,
-};
+    ErrorKind, EventId, LogStore, NewSubscription, OnDead, Order, RetryPolicy, Start, Store, Tuning, ShardSet};
 
 use super::owner::{
     ACTOR, AMPLE, Owner, SECOND, SUBSCRIPTION, emit_of, event_of, ids, lane_of, refused, run_ids,
@@ -127,7 +126,7 @@ pub async fn tuning_may_change_at_any_time<R: Rig>(rig: &R) -> Kept {
     // Its owner is not disturbed, and takes it up with its next take.
     owner.settle(Settle::default()).await?;
     rig.store().shards_release(owner.hold()).await?;
-    let taken = rig.store().shards_take(SUBSCRIPTION, owner.member).await?.expect("it is free");
+    let taken = rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?.expect("it is free");
     assert_eq!(taken.hold.subscription.tuning, tuning);
     Ok(())
 }
@@ -179,7 +178,7 @@ pub async fn a_seek_fences_the_owner<R: Rig>(rig: &R) -> Kept {
     assert_eq!(refused(owner.settle_rows(events[1].id, Vec::new()).await), ErrorKind::Fenced);
     assert_eq!(refused(owner.fetch(owner.position(), AMPLE).await), ErrorKind::Fenced);
     // It is still a member and may take the shards anew.
-    let taken = rig.store().shards_take(SUBSCRIPTION, owner.member).await?.expect("they are free");
+    let taken = rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?.expect("they are free");
     let chunk = rig.store().fetch(&taken.hold, taken.hold.shards[0].position, AMPLE).await?;
     assert_eq!(ids(&chunk.events), [events[1].id]);
     Ok(())
@@ -250,7 +249,7 @@ pub async fn a_recreated_subscription_begins_afresh<R: Rig>(rig: &R) -> Kept {
     old.settle_rows(events[1].id, vec![old.row(&events[0]).dead_skipped()]).await?;
     rig.store().subscription_delete(SUBSCRIPTION, ACTOR).await?;
     rig.store().subscription_create(NewSubscription::new(SUBSCRIPTION)).await?;
-    let taken = rig.store().shards_take(SUBSCRIPTION, old.member).await?.expect("it is free");
+    let taken = rig.store().shards_take(SUBSCRIPTION, old.member, ShardSet::ALL).await?.expect("it is free");
     assert_eq!(refused(old.settle_rows(events[1].id, Vec::new()).await), ErrorKind::Fenced);
     let report = rig.store().subscription_report(SUBSCRIPTION).await?;
     assert_eq!((report.dead, report.lag_events), (0, 2));

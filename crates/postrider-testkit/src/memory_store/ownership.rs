@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use postrider_core::balance::Survey;
 use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::{HeldShard, Hold, MemberId, Taken};
-use postrider_core::{Epoch, Error, ErrorKind, Result, Shard};
+use postrider_core::{Epoch, Error, ErrorKind, Position, Result, Shard, ShardSet};
 
-use super::state::{Member, Progress, State, Time};
+use super::state::{Member, OwnedShard, Progress, State, Time};
 
 impl State {
     pub(super) fn join(&mut self, name: &str, time: Time) -> MemberId {
@@ -25,9 +26,10 @@ impl State {
     pub(super) fn forget(&mut self, member: MemberId, time: Time) {
         self.members.remove(&member);
         for progress in self.subscriptions.values_mut() {
-            if progress.shards.iter().any(|shard| shard.owner == Some(member)) {
-                progress.free(time);
-            }
+            progress.standing.remove(&member);
+            let held = progress.shards.iter().enumerate().filter(|(_, shard)| shard.owner == Some(member));
+            let held = ShardSet::of(held.map(|(index, _)| Shard(index as u16)));
+            progress.free(held, time);
         }
     }
 
@@ -35,35 +37,71 @@ impl State {
         self.members.get(&member).is_some_and(|known| time.uptime.saturating_sub(known.beat) < self.lease)
     }
 
-    pub(super) fn take(&mut self, name: &str, member: MemberId, time: Time) -> Result<Option<Taken>> {
+    pub(super) fn survey(
+        &mut self,
+        name: &str,
+        member: MemberId,
+        stands: bool,
+        time: Time,
+    ) -> Result<Survey> {
         if !self.members.contains_key(&member) {
             return Err(member_is_forgotten(member));
         }
+        let progress = self.progress_mut(name)?;
+        if stands {
+            progress.standing.insert(member);
+        }
         let progress = self.progress(name)?;
-        let owners = progress.shards.iter().filter_map(|shard| shard.owner);
-        if owners.into_iter().any(|owner| owner != member && self.lives(owner, time)) {
+        let members = progress.standing.iter().copied().filter(|member| self.lives(*member, time)).collect();
+        let living = |shard: &OwnedShard| shard.owner.filter(|owner| self.lives(*owner, time));
+        Ok(Survey { members, owners: progress.shards.iter().map(living).collect() })
+    }
+
+    pub(super) fn take(
+        &mut self,
+        name: &str,
+        member: MemberId,
+        wanted: ShardSet,
+        time: Time,
+    ) -> Result<Option<Taken>> {
+        if !self.members.contains_key(&member) {
+            return Err(member_is_forgotten(member));
+        }
+        let is_free = |owner: Option<MemberId>| {
+            owner.is_none_or(|owner| owner == member || !self.lives(owner, time))
+        };
+        let owners = self.progress(name)?.shards.iter().enumerate();
+        let free = owners
+            .filter(|(index, shard)| wanted.contains(Shard(*index as u16)) && is_free(shard.owner))
+            .map(|(index, _)| Shard(index as u16));
+        let free = ShardSet::of(free);
+        if free.is_empty() {
             return Ok(None);
         }
         let progress = self.progress_mut(name)?;
-        progress.reap(time.now);
-        let mut held = Vec::with_capacity(progress.shards.len());
-        for (index, shard) in progress.shards.iter_mut().enumerate() {
-            // The same member gets a new epoch too: a repeated take must not leave two valid holds.
-            shard.epoch = Epoch(shard.epoch.0 + 1);
-            shard.owner = Some(member);
-            held.push(HeldShard { shard: Shard(index as u16), epoch: shard.epoch, position: shard.position });
-        }
+        progress.reap(free, time.now);
+        let held: Vec<HeldShard> = free
+            .iter()
+            .map(|index| {
+                let shard = &mut progress.shards[usize::from(index.0)];
+                // The same member gets a new epoch too: a repeated take must not leave two valid holds.
+                shard.epoch = Epoch(shard.epoch.0 + 1);
+                shard.owner = Some(member);
+                HeldShard { shard: index, epoch: shard.epoch, position: shard.position }
+            })
+            .collect();
+        let start = held.iter().map(|held| held.position).min().unwrap_or(Position::START);
         let hold = Hold {
             subscription: Arc::clone(&progress.subscription),
             member,
-            shard_count: held.len() as u16,
+            shard_count: progress.shards.len() as u16,
             shards: Arc::from(held),
         };
-        Ok(Some(Taken { hold, start: progress.least(), parked: progress.parked() }))
+        Ok(Some(Taken { hold, start, parked: progress.parked(free) }))
     }
 
     pub(super) fn release(&mut self, hold: &Hold, time: Time) -> Result<()> {
-        self.held(hold)?.free(time);
+        self.held(hold)?.free(hold.set(), time);
         Ok(())
     }
 
@@ -85,11 +123,13 @@ impl State {
 }
 
 impl Progress {
-    /// Takes the shards from whoever has them.
-    pub(super) fn free(&mut self, time: Time) {
-        self.reap(time.now);
-        for shard in &mut self.shards {
-            shard.owner = None;
+    /// Takes shards from whoever has them.
+    pub(super) fn free(&mut self, shards: ShardSet, time: Time) {
+        self.reap(shards, time.now);
+        for shard in shards.iter() {
+            if let Some(shard) = self.shards.get_mut(usize::from(shard.0)) {
+                shard.owner = None;
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use postrider_core::settle::{Chunk, DueRow, DueRows, Hold, Room, Run};
-use postrider_core::{DeliveryState, Event, EventId, Position, Result, Timestamp, limits};
+use postrider_core::{DeliveryState, Event, EventId, Position, Result, ShardSet, Timestamp, limits};
 
 use super::state::{Progress, State, StoredRow, Time};
 
@@ -68,7 +68,7 @@ impl State {
         if progress.subscription.paused_at.is_some() {
             return Ok(DueRows::default());
         }
-        let reader = DueReader { events: &self.events, progress, loaded };
+        let reader = DueReader { events: &self.events, progress, loaded, shards: hold.set() };
         Ok(reader.read(Budget::new(room, limits::DUE_LOADED_MAX), time.now))
     }
 }
@@ -77,6 +77,8 @@ struct DueReader<'a> {
     events: &'a BTreeMap<EventId, Arc<Event>>,
     progress: &'a Progress,
     loaded: &'a HashSet<EventId>,
+    /// Those whose rows are asked for.
+    shards: ShardSet,
 }
 
 impl DueReader<'_> {
@@ -85,7 +87,8 @@ impl DueReader<'_> {
             .progress
             .rows
             .iter()
-            .filter(|(id, row)| row.state == DeliveryState::Pending && !self.loaded.contains(id))
+            .filter(|(_, row)| row.state == DeliveryState::Pending && self.shards.contains(row.shard))
+            .filter(|(id, _)| !self.loaded.contains(id))
             .filter_map(|(id, row)| row.due.map(|due| (due, row.turn, *id, row)))
             .collect();
         timed.sort_by_key(|(due, turn, id, _)| (*due, *turn, *id));

@@ -1,7 +1,7 @@
 //! What people see.
 
 use postrider_core::store::{DeliveryReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport};
-use postrider_core::{DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, Subscription};
+use postrider_core::{DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription};
 
 use super::state::{Progress, State, StoredRow, Time};
 
@@ -108,7 +108,7 @@ impl Progress {
     /// By the age of their head, oldest first; ids grow with age.
     fn parked_reports(&self) -> Vec<ParkedReport> {
         let mut reports: Vec<_> = self
-            .parked()
+            .parked(ShardSet::ALL)
             .into_iter()
             .filter_map(|lane| {
                 let head = self.head(&lane)?;

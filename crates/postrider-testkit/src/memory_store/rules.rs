@@ -1,6 +1,6 @@
 //! The rules of `settle.rs`, checked after every write.
 
-use postrider_core::DeliveryState;
+use postrider_core::{DeliveryState, ShardSet};
 use postrider_core::settle::Row;
 
 use super::state::{Progress, State, StoredRow};
@@ -42,7 +42,7 @@ fn broken(state: &State, progress: &Progress) -> Vec<String> {
             broken.push(format!("`{name}` has a row for event {id} that is done"));
         }
     }
-    for lane in progress.parked() {
+    for lane in progress.parked(ShardSet::ALL) {
         let heads = progress.lane(&lane).iter().filter(|(_, row)| row.is_head()).count();
         if heads != 1 {
             broken.push(format!("`{name}` has {heads} heads in the lane of key `{}`", lane.key));

@@ -1,6 +1,6 @@
 //! What a store remembers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::AttemptReport;
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
-    DeliveryState, Epoch, Event, EventId, Position, Result, Shard, Subscription, Timestamp,
+    DeliveryState, Epoch, Event, EventId, Position, Result, Shard, ShardSet, Subscription,
+    Timestamp,
 };
 
 use super::AuditLine;
@@ -50,6 +51,8 @@ pub(super) struct Member {
 pub(super) struct Progress {
     pub(super) subscription: Arc<Subscription>,
     pub(super) shards: Vec<OwnedShard>,
+    /// Members that want a part of the shards.
+    pub(super) standing: BTreeSet<MemberId>,
     pub(super) rows: BTreeMap<EventId, StoredRow>,
     /// Recorded attempts, oldest first. They outlive the row, for whoever asks what happened.
     pub(super) attempts: BTreeMap<EventId, Vec<StoredAttempt>>,
@@ -144,9 +147,9 @@ impl Progress {
     }
 
     /// All lanes of which rows wait, in their order.
-    pub(super) fn parked(&self) -> Vec<Lane> {
-        let mut lanes: Vec<_> =
-            self.rows.values().filter(|row| row.parks).filter_map(|row| row.lane.clone()).collect();
+    pub(super) fn parked(&self, shards: ShardSet) -> Vec<Lane> {
+        let rows = self.rows.values().filter(|row| row.parks && shards.contains(row.shard));
+        let mut lanes: Vec<_> = rows.filter_map(|row| row.lane.clone()).collect();
         lanes.sort();
         lanes.dedup();
         lanes
@@ -167,8 +170,9 @@ impl Progress {
     }
 
     /// Leased rows are pending and due at once; the interrupted attempt is not counted.
-    pub(super) fn reap(&mut self, now: Timestamp) {
-        for row in self.rows.values_mut().filter(|row| row.state == DeliveryState::Leased) {
+    pub(super) fn reap(&mut self, shards: ShardSet, now: Timestamp) {
+        let leased = |row: &&mut StoredRow| row.state == DeliveryState::Leased && shards.contains(row.shard);
+        for row in self.rows.values_mut().filter(leased) {
             row.state = DeliveryState::Pending;
             row.due = Some(now);
         }

@@ -1,11 +1,11 @@
 //! Subscriptions as people change them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use postrider_core::refusal::subscription_exists;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, NewSubscription, Position, Result, Start, Subscription, Tuning};
+use postrider_core::{Epoch, NewSubscription, Position, Result, ShardSet, Start, Subscription, Tuning};
 
 use super::AuditLine;
 use super::state::{OwnedShard, Progress, State, Time};
@@ -33,6 +33,7 @@ impl State {
         let progress = Progress {
             subscription: Arc::new(subscription.clone()),
             shards: vec![shard; usize::from(self.shards)],
+            standing: BTreeSet::new(),
             rows: BTreeMap::new(),
             attempts: BTreeMap::new(),
         };
@@ -66,7 +67,7 @@ impl State {
     pub(super) fn seek(&mut self, name: &str, to: Start, actor: &str, time: Time) -> Result<Position> {
         let position = self.position_before(to);
         let progress = self.progress_mut(name)?;
-        progress.free(time);
+        progress.free(ShardSet::ALL, time);
         for shard in &mut progress.shards {
             shard.position = position;
         }
@@ -74,7 +75,7 @@ impl State {
         // Their events will be read and attempted as if for the first time.
         progress.attempts.retain(|id, _| position.covers(*id));
         // A head above the position may have left rows below it behind.
-        for lane in progress.parked() {
+        for lane in progress.parked(ShardSet::ALL) {
             progress.promote(&lane, time.now);
         }
         self.audit(AuditLine::new(time.now, actor, "subscription seek", name, position.to_string()));

@@ -1,0 +1,230 @@
+//! A worker's part in the group that shares its subscription: takes the shards that it should have, works on them, and
+//! gives up those that others should have.
+//!
+//! ```text
+//!   survey ─► plan ─┬ take: free shards that are ours    ─► a new owner beside those at work
+//!      ▲            └ give: shards that should be others' ─► their owner drains, settles, releases all that it holds
+//!      └──── every second, and whenever an owner ends ◄──────┘
+//! ```
+//!
+//! An owner's shards never change while it runs. So shards of a member that died are taken by another owner beside the
+//! one at work, which is not disturbed; and an owner that has to give some of its shards releases all of them, and what
+//! stays ours is taken again by a new one.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use postrider_core::balance::Plan;
+use postrider_core::settle::Taken;
+use postrider_core::{Error, ErrorKind, LogStore, Members, Result, ShardSet};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::owner::{Context, Ended, Owner};
+use crate::relay::Summary;
+use crate::worker::Duty;
+
+/// How often a member asks while shards are free or about to be.
+const ASK_SOON: Duration = Duration::from_millis(250);
+/// How often it asks while everything is as it should be.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Runs one worker until it has drained.
+pub(crate) async fn run<S: LogStore>(store: S, duty: Duty<S>, context: Context) -> Result<Summary> {
+    let rng = fastrand::Rng::with_seed(context.seed);
+    let group = Group {
+        store,
+        duty,
+        context,
+        rng,
+        owners: FuturesUnordered::new(),
+        held: Vec::new(),
+        limit: None,
+        summary: Summary::default(),
+        wait: Duration::ZERO,
+        stood_by: false,
+        drained: false,
+    };
+    group.run().await
+}
+
+struct Group<S: LogStore> {
+    store: S,
+    duty: Duty<S>,
+    context: Context,
+    rng: fastrand::Rng,
+    owners: FuturesUnordered<Pin<Box<dyn Future<Output = Finished> + Send>>>,
+    held: Vec<Held>,
+    /// How many hand-outs all owners of this worker may have under way.
+    limit: Option<Arc<Semaphore>>,
+    summary: Summary,
+    /// Before the store is asked again.
+    wait: Duration,
+    stood_by: bool,
+    /// Whether an owner has ended in order.
+    drained: bool,
+}
+
+/// What an owner at work holds.
+struct Held {
+    shards: ShardSet,
+    give: CancellationToken,
+}
+
+/// An owner that has ended.
+struct Finished {
+    shards: ShardSet,
+    summary: Summary,
+    ended: Result<Ended>,
+}
+
+/// What the store said.
+enum Asked {
+    /// What was found, and what was taken.
+    Found { give: ShardSet, settled: bool, taken: Option<Box<Taken>> },
+    /// The subscription is gone.
+    Deleted,
+    /// It must be asked again.
+    Failed,
+}
+
+impl<S: LogStore> Group<S> {
+    async fn run(mut self) -> Result<Summary> {
+        let mut asking = None;
+        loop {
+            if self.is_over() {
+                return Ok(self.summary);
+            }
+            let stopping = self.context.stop.is_cancelled();
+            if asking.is_none() && !stopping && !(self.context.until_idle && !self.owners.is_empty()) {
+                asking = Some(Box::pin(self.ask()));
+            }
+            tokio::select! {
+                biased;
+                () = self.context.stop.cancelled(), if !stopping => asking = None,
+                Some(finished) = self.owners.next(), if !self.owners.is_empty() => {
+                    // Whatever was asked, it was asked about other shards than are held now.
+                    asking = None;
+                    self.finish(finished)?;
+                }
+                asked = async { asking.as_mut().expect("it is asked").await }, if asking.is_some() => {
+                    asking = None;
+                    if !self.take_in(asked?) {
+                        return Ok(self.summary);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether this worker has drained, or has nothing to do.
+    fn is_over(&self) -> bool {
+        let nothing_more = self.context.until_idle && (self.stood_by || self.drained);
+        self.owners.is_empty() && (self.context.stop.is_cancelled() || nothing_more)
+    }
+
+    /// Asks who holds what, and takes what should be ours. Dropping it at any moment does no harm: shards that were
+    /// taken meanwhile are found at the next time, and taken anew.
+    fn ask(&self) -> impl Future<Output = Result<Asked>> + Send + use<S> {
+        let (store, name, wait) = (self.store.clone(), self.duty.subscription.name.clone(), self.wait);
+        let (membership, stands) = (self.context.membership.clone(), !self.context.until_idle);
+        let members = self.duty.subscription.tuning.members;
+        let held = self.held.iter().fold(ShardSet::default(), |all, held| all.union(held.shards));
+        async move {
+            tokio::time::sleep(wait).await;
+            let member = membership.borrow().member;
+            let asked = async {
+                let survey = store.shards_survey(&name, member, stands).await?;
+                let Plan { take, give } = survey.plan(member, held, members);
+                let taken =
+                    if take.is_empty() { None } else { store.shards_take(&name, member, take).await? };
+                Ok::<_, Error>(Asked::Found { give, settled: survey.is_settled(), taken: taken.map(Box::new) })
+            };
+            match asked.await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    warn!(subscription = name, "the subscription was deleted; its worker ends");
+                    Ok(Asked::Deleted)
+                }
+                // A member that was forgotten is about to be joined anew by the keeper.
+                Err(error) if error.is_retryable() || error.is_fenced() => {
+                    warn!(subscription = name, %error, "cannot take shards yet; trying again");
+                    Ok(Asked::Failed)
+                }
+                asked => asked,
+            }
+        }
+    }
+
+    /// Acts on an answer; false if there is nothing left to do.
+    fn take_in(&mut self, asked: Asked) -> bool {
+        let Asked::Found { give, settled, taken } = asked else {
+            self.wait = (self.wait * 2).clamp(ASK_SOON, ERROR_WAIT_MAX);
+            return matches!(asked, Asked::Failed) || !self.owners.is_empty();
+        };
+        for held in self.held.iter().filter(|held| held.shards.meets(give)) {
+            held.give.cancel();
+        }
+        self.wait = if settled && give.is_empty() { ASK_EVERY } else { ASK_SOON };
+        match taken {
+            Some(taken) => self.begin(*taken),
+            None if self.owners.is_empty() && !self.stood_by => {
+                self.stood_by = true;
+                info!(subscription = self.duty.subscription.name, "others hold all shards; standing by");
+            }
+            None => {}
+        }
+        true
+    }
+
+    /// Begins to work on shards that were taken.
+    fn begin(&mut self, taken: Taken) {
+        let shards = taken.hold.set();
+        info!(
+            subscription = self.duty.subscription.name,
+            shards = shards.len(),
+            position = %taken.start,
+            parked = taken.parked.len(),
+            "owned"
+        );
+        let tuning = &taken.hold.subscription.tuning;
+        if self.owners.is_empty() {
+            let limit = || Arc::new(Semaphore::new(tuning.concurrency as usize));
+            // Where one owner works for all shards its own count will do.
+            self.limit = (tuning.members == Members::Many).then(limit);
+        }
+        let give = self.context.stop.child_token();
+        let mut context = Context { stop: give.clone(), seed: self.rng.u64(..), ..self.context.clone() };
+        if let Some(limit) = &self.limit {
+            context.permits = context.permits.and(limit);
+        }
+        let owner = Owner::new(self.store.clone(), taken, self.duty.work.clone(), context);
+        self.held.push(Held { shards, give });
+        self.owners.push(Box::pin(async move {
+            let (summary, ended) = owner.run().await;
+            Finished { shards, summary, ended }
+        }));
+    }
+
+    fn finish(&mut self, finished: Finished) -> Result<()> {
+        let Finished { shards, summary, ended } = finished;
+        self.held.retain(|held| held.shards != shards);
+        self.summary.add(summary);
+        self.wait = Duration::ZERO;
+        match ended? {
+            Ended::Drained => {
+                self.drained = true;
+                debug!(subscription = self.duty.subscription.name, shards = shards.len(), "given back");
+            }
+            Ended::Lost => {
+                warn!(subscription = self.duty.subscription.name, shards = shards.len(), "shards were lost");
+            }
+        }
+        Ok(())
+    }
+}

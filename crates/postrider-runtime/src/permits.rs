@@ -1,0 +1,57 @@
+//! Limits on how many hand-outs run at a time: of a worker, and over all workers of the process.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The limits under which an owner hands out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Permits(SmallVec<[Arc<Semaphore>; 2]>);
+
+/// Leave for one hand-out; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Permit(#[expect(dead_code, reason = "dropping it is its use")] SmallVec<[OwnedSemaphorePermit; 2]>);
+
+impl Permits {
+    /// The same with another limit. All owners take leave in the same order, so that none waits for itself.
+    pub(crate) fn and(&self, limit: &Arc<Semaphore>) -> Self {
+        Self(self.0.iter().chain([limit]).cloned().collect())
+    }
+
+    /// Leave at once, if there is any.
+    pub(crate) fn try_take(&self) -> Option<Permit> {
+        let all = self.0.iter().map(|limit| Arc::clone(limit).try_acquire_owned());
+        all.collect::<Result<_, _>>().ok().map(Permit)
+    }
+
+    /// Waits for leave. Cancel safe: what was taken is given back.
+    pub(crate) async fn take(&self) -> Permit {
+        let mut taken = SmallVec::new();
+        for limit in &self.0 {
+            match Arc::clone(limit).acquire_owned().await {
+                Ok(permit) => taken.push(permit),
+                // Nobody closes a limit.
+                Err(_) => std::future::pending().await,
+            }
+        }
+        Permit(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leave_is_given_by_all_limits_or_by_none() {
+        let (few, many) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(2)));
+        let permits = Permits::default().and(&many).and(&few);
+        let first = permits.try_take();
+        assert!(first.is_some() && permits.try_take().is_none());
+        assert_eq!(many.available_permits(), 1, "what could not be used was given back");
+        drop(first);
+        assert!(permits.try_take().is_some());
+        assert!(Permits::default().try_take().is_some(), "without limits there is always leave");
+    }
+}
