@@ -30,11 +30,7 @@ pub(crate) async fn lane_advance(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]
 
 /// All parked lanes of some shards, for their new owner. A lane that has lost its head gets one: nobody else would ever look at it
 /// again.
-pub(crate) async fn lanes_parked(
-    tx: &Tx<'_>,
-    id: SubscriptionId,
-    shards: ShardSet,
-) -> Result<Vec<Lane>> {
+pub(crate) async fn lanes_parked(tx: &Tx<'_>, id: SubscriptionId, shards: ShardSet) -> Result<Vec<Lane>> {
     let is_ours = |lane: &Lane| shards.contains(Shard::of(Some(&lane.key), EventId(0), SHARDS));
     let what = "read the parked keys";
     let heads = tx.query(sql!("lane_heads"), &[&id.0], what).await?;

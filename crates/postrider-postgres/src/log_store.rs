@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::log::Window;
 use postrider_core::balance::Survey;
+use postrider_core::log::Window;
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::Pace;
 use postrider_core::{EventId, Failure, LogStore, Position, Result, ShardSet};

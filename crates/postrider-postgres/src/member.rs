@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use postrider_core::{Result, ShardSet};
 use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::SubscriptionId;
+use postrider_core::{Result, ShardSet};
 
 use crate::error::Doing;
 use crate::lock::lock_members;

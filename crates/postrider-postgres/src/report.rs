@@ -6,7 +6,7 @@ use std::sync::Arc;
 use postrider_core::log::{Tick, Window};
 use postrider_core::store::{ParkedReport, ShardReport, StoreReport, SubscriptionReport};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, EventId, Key, Position, Result, Shard, Subscription, Timestamp, ShardSet};
+use postrider_core::{Epoch, EventId, Key, Position, Result, Shard, ShardSet, Subscription, Timestamp};
 use tokio_postgres::Row;
 
 use crate::error::Doing;

@@ -1,7 +1,7 @@
 //! Moving a subscription to another place in the log.
 
 use postrider_core::settle::Lane;
-use postrider_core::{ErrorKind, Position, Result, Start, ShardSet};
+use postrider_core::{ErrorKind, Position, Result, ShardSet, Start};
 
 use crate::audit::Entry;
 use crate::error::Doing;

@@ -54,7 +54,8 @@ pub(crate) async fn shards_take(
     if before.shards.is_empty() {
         return Ok(None);
     }
-    let gone: Vec<i64> = before.owners.iter().filter(|owner| **owner != member).map(|owner| owner.0).collect();
+    let gone: Vec<i64> =
+        before.owners.iter().filter(|owner| **owner != member).map(|owner| owner.0).collect();
     tx.query(sql!("session_end_stale"), &[&id.0, &gone], "end what an owner has left open").await?;
     lock_members(tx, id, &before.owners).await?;
     // Read again: it may have been changed while the locks were waited for. Of owners that came in between no lock is
@@ -62,7 +63,8 @@ pub(crate) async fn shards_take(
     let subscription = subscription_get(tx, name).await?;
     member_check(tx, member).await?;
     let free = Free::look(tx, id, member, wanted).await?;
-    let owners: Vec<i64> = free.owners.iter().filter(|owner| before.owners.contains(owner)).map(|owner| owner.0).collect();
+    let owners: Vec<i64> =
+        free.owners.iter().filter(|owner| before.owners.contains(owner)).map(|owner| owner.0).collect();
     let mut shards: Vec<(Shard, Epoch)> = Vec::with_capacity(usize::from(SHARDS));
     let parameters: [&(dyn ToSql + Sync); 4] = [&id.0, &member.0, &(free.shards.0 as i64), &owners];
     for row in tx.query(sql!("shard_take"), &parameters, WHAT).await? {

@@ -1,7 +1,7 @@
 //! Subscriptions as people manage them.
 
 use postrider_core::subscription::{StoredSubscription, SubscriptionTexts};
-use postrider_core::{NewSubscription, Result, Subscription, Tuning, refusal, ShardSet};
+use postrider_core::{NewSubscription, Result, ShardSet, Subscription, Tuning, refusal};
 use tokio_postgres::Row;
 
 use crate::audit::Entry;

@@ -144,7 +144,11 @@ impl<S: LogStore> Group<S> {
                 let Plan { take, give } = survey.plan(member, held, members);
                 let taken =
                     if take.is_empty() { None } else { store.shards_take(&name, member, take).await? };
-                Ok::<_, Error>(Asked::Found { give, settled: survey.is_settled(), taken: taken.map(Box::new) })
+                Ok::<_, Error>(Asked::Found {
+                    give,
+                    settled: survey.is_settled(),
+                    taken: taken.map(Box::new),
+                })
             };
             match asked.await {
                 Err(error) if error.kind() == ErrorKind::NotFound => {

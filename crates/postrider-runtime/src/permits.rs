@@ -11,7 +11,9 @@ pub(crate) struct Permits(SmallVec<[Arc<Semaphore>; 2]>);
 
 /// Leave for one hand-out; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Permit(#[expect(dead_code, reason = "dropping it is its use")] SmallVec<[OwnedSemaphorePermit; 2]>);
+pub(crate) struct Permit(
+    #[expect(dead_code, reason = "dropping it is its use")] SmallVec<[OwnedSemaphorePermit; 2]>,
+);
 
 impl Permits {
     /// The same with another limit. All owners take leave in the same order, so that none waits for itself.

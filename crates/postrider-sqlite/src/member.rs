@@ -57,9 +57,7 @@ pub(crate) fn beat(tx: &Transaction<'_>, member: MemberId, uptime_us: i64) -> Re
 pub(crate) fn member_leave(tx: &Transaction<'_>, member: MemberId, now: Timestamp) -> Result<()> {
     let held: Vec<(i64, u16)> = tx
         .prepare_cached(sql!("shard_held_by"))
-        .and_then(|mut held| {
-            held.query_map([member.0], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-        })
+        .and_then(|mut held| held.query_map([member.0], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
         .doing("find what this member holds")?;
     let mut shards: BTreeMap<SubscriptionId, ShardSet> = BTreeMap::new();
     for (subscription, shard) in held {

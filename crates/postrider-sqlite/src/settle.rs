@@ -29,7 +29,11 @@ pub(crate) fn settle_apply(
 fn write(tx: &Transaction<'_>, hold: &Hold, settle: &Settle, now: Timestamp) -> rusqlite::Result<()> {
     let subscription = hold.subscription.id.0;
     if let Some(mark) = settle.mark {
-        tx.prepare_cached(sql!("shard_advance"))?.execute((subscription, hold.set().0 as i64, mark.last_id.0))?;
+        tx.prepare_cached(sql!("shard_advance"))?.execute((
+            subscription,
+            hold.set().0 as i64,
+            mark.last_id.0,
+        ))?;
     }
     if !settle.rows.is_empty() {
         let mut put = tx.prepare_cached(sql!("delivery_put"))?;

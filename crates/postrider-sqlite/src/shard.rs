@@ -19,12 +19,7 @@ use crate::subscription::subscription_get;
 pub const SHARDS: u16 = 16;
 
 /// Who stands for a subscription and lives, and who holds its shards.
-pub(crate) fn survey(
-    conn: &Connection,
-    name: &str,
-    member: MemberId,
-    observer: &Observer,
-) -> Result<Survey> {
+pub(crate) fn survey(conn: &Connection, name: &str, member: MemberId, observer: &Observer) -> Result<Survey> {
     let subscription = subscription_get(conn, name)?;
     member_check(conn, member)?;
     let standing: Vec<(MemberId, Option<Signs>)> = conn
@@ -108,12 +103,7 @@ pub(crate) fn shards_free(
 }
 
 /// Makes what was handed out pending again.
-fn reap(
-    tx: &Transaction<'_>,
-    subscription: SubscriptionId,
-    shards: ShardSet,
-    now: Timestamp,
-) -> Result<()> {
+fn reap(tx: &Transaction<'_>, subscription: SubscriptionId, shards: ShardSet, now: Timestamp) -> Result<()> {
     tx.prepare_cached(sql!("delivery_reap"))
         .and_then(|mut reap| reap.execute((subscription.0, shards.0 as i64, now.as_micros())))
         .map(drop)

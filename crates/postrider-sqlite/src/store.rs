@@ -15,8 +15,9 @@ use postrider_core::store::{
     SubscriptionReport,
 };
 use postrider_core::{
-    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, Start, Store,
-    Subscription, Timestamp, Tuning, ShardSet};
+    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, ShardSet, Start, Store,
+    Subscription, Timestamp, Tuning,
+};
 use rusqlite::Transaction;
 use tokio::sync::Notify;
 
@@ -353,8 +354,7 @@ impl LogStore for SqliteStore {
         wanted: ShardSet,
     ) -> Result<Option<Taken>> {
         let (name, observer, now) = (subscription.to_owned(), self.observer(), self.now());
-        let take =
-            move |tx: &Transaction<'_>| shard::shards_take(tx, &name, member, wanted, &observer, now);
+        let take = move |tx: &Transaction<'_>| shard::shards_take(tx, &name, member, wanted, &observer, now);
         self.write(Commit::Plain, take).await
     }
 

@@ -13,6 +13,7 @@
 pub mod dead_letters;
 pub mod delayed;
 pub mod emit;
+pub mod groups;
 pub mod owner;
 pub mod ownership;
 pub mod reading;
@@ -125,6 +126,19 @@ pub fn run<T>(promise: impl Future<Output = Kept<T>>) -> T {
 macro_rules! conformance_tests {
     ($rig:expr) => {
         $crate::conformance_tests! { @topics $rig;
+            groups: [
+                members_divide_the_events_by_their_shards,
+                what_is_free_of_the_wanted_shards_is_taken,
+                a_mark_moves_only_the_shards_that_are_held,
+                shards_that_stand_apart_go_on_from_where_they_stand,
+                others_go_on_when_a_members_shards_are_taken,
+                one_member_may_hold_two_parts,
+                due_rows_and_parked_lanes_belong_to_their_shard,
+                leased_rows_are_taken_back_with_their_shard_only,
+                a_survey_names_who_stands_and_who_holds,
+                a_survey_leaves_out_the_dead,
+                a_seek_fences_every_member,
+            ]
             emit: [
                 ids_come_in_order,
                 a_batch_is_written_whole_or_not_at_all,
@@ -315,6 +329,7 @@ mod tests {
         let topics = [
             ("emit", include_str!("conformance/emit.rs")),
             ("reading", include_str!("conformance/reading.rs")),
+            ("groups", include_str!("conformance/groups.rs")),
             ("ownership", include_str!("conformance/ownership.rs")),
             ("settling", include_str!("conformance/settling.rs")),
             ("delayed", include_str!("conformance/delayed.rs")),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use postrider_core::store::{DeadLetterQuery, EventQuery, Payloads};
 use postrider_core::{
-    DeliveryState, ErrorKind, Event, Key, LogStore, NewSubscription, Result, Start, Store, Tuning, emit, ShardSet};
+    DeliveryState, ErrorKind, Event, Key, LogStore, NewSubscription, Result, ShardSet, Start, Store, Tuning,
+    emit,
+};
 use postrider_postgres::tokio_postgres::error::SqlState;
 use postrider_postgres::tokio_postgres::{self, Client, NoTls};
 use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles};

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use postrider_core::ShardSet;
 use postrider_core::LogStore;
+use postrider_core::ShardSet;
 use postrider_core::settle::Settle;
 use postrider_testkit::postgres::Version;
 
@@ -46,7 +46,10 @@ async fn a_process_with_a_wrong_clock_changes_nothing() {
         assert_eq!(due(&owner).await, 0, "by this process's clock it was due long ago");
         let other = open(&stage.db).await;
         let member = other.member_join("bob").await.unwrap();
-        assert!(other.shards_take("orders", member, ShardSet::ALL).await.unwrap().is_none(), "the lease has not run out");
+        assert!(
+            other.shards_take("orders", member, ShardSet::ALL).await.unwrap().is_none(),
+            "the lease has not run out"
+        );
         stage.run("update hands set at = at + interval '61 seconds'");
         assert_eq!(due(&owner).await, 1, "{version:?}");
         let member = other.member_join("bob").await.unwrap();

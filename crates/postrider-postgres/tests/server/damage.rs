@@ -1,6 +1,6 @@
 //! A database that is older than what was delivered from it.
 
-use postrider_core::{ErrorKind, LogStore, Start, Store, ShardSet};
+use postrider_core::{ErrorKind, LogStore, ShardSet, Start, Store};
 use postrider_testkit::postgres::Version;
 
 use crate::relay::Witness;

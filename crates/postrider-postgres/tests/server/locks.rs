@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use postrider_core::settle::Settle;
 use postrider_core::store::DeadLetterQuery;
-use postrider_core::{ErrorKind, LogStore, Result, Start, Store, ShardSet};
+use postrider_core::{ErrorKind, LogStore, Result, ShardSet, Start, Store};
 use postrider_testkit::postgres::Version;
 
 use crate::stage::{Owner, Stage, emit, open};

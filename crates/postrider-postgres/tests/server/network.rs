@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::ShardSet;
 use postrider_core::LogStore;
+use postrider_core::ShardSet;
 use postrider_postgres::PostgresStore;
 use postrider_testkit::history::Fault;
 use postrider_testkit::postgres::{Version, shared};

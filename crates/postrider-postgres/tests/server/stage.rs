@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::settle::{Chunk, Hold, Room, Settle};
-use postrider_core::{LogStore, NewSubscription, Position, Result, Store, ShardSet};
+use postrider_core::{LogStore, NewSubscription, Position, Result, ShardSet, Store};
 use postrider_postgres::tokio_postgres::{Client, NoTls};
 use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_testkit::postgres::{Database, Version, shared};

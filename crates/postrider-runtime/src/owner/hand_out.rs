@@ -95,13 +95,7 @@ impl<S: LogStore> Owner<S> {
         not(feature = "sabotage"),
         expect(unused_variables, reason = "only the planted bug counts them")
     )]
-    fn begin_task(
-        &mut self,
-        ticket: usize,
-        events: usize,
-        handling: Handling,
-        permit: Permit,
-    ) {
+    fn begin_task(&mut self, ticket: usize, events: usize, handling: Handling, permit: Permit) {
         let ticket = Some(ticket);
         #[cfg(feature = "sabotage")]
         let ticket = self.ack_early(ticket, events);

@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use postrider_core::settle::{MemberId, Row, RowDue, Settle};
-use postrider_core::{DeliveryState, ErrorKind, LogStore, Position, Store, ShardSet};
+use postrider_core::{DeliveryState, ErrorKind, LogStore, Position, ShardSet, Store};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::scene::{ROOM, Scene, at, lane, parking, runs, single};
@@ -84,7 +84,10 @@ async fn members_of_an_earlier_start_of_the_machine_are_dead_and_forgotten() {
     let heir = scene.store.member_join("heir").await.unwrap();
     assert!(takes(&scene, heir).await);
     assert_eq!(scene.store.member_beat(old).await.unwrap_err().kind(), ErrorKind::Fenced);
-    assert_eq!(scene.store.shards_take("mail", old, ShardSet::ALL).await.unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(
+        scene.store.shards_take("mail", old, ShardSet::ALL).await.unwrap_err().kind(),
+        ErrorKind::Fenced
+    );
     assert_eq!(scene.store.stats().await.unwrap().members, ["heir"]);
 }
 

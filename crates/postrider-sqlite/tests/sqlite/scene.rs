@@ -9,7 +9,9 @@ use std::time::Duration;
 use postrider_core::settle::{DueRows, Hold, Lane, MemberId, Room, Row, RowDue, Settle};
 use postrider_core::time::Clock;
 use postrider_core::{
-    DeliveryState, Event, EventId, Key, LogStore, NewSubscription, Position, Shard, Store, Timestamp, ShardSet};
+    DeliveryState, Event, EventId, Key, LogStore, NewSubscription, Position, Shard, ShardSet, Store,
+    Timestamp,
+};
 use postrider_sqlite::rusqlite::Connection;
 use postrider_sqlite::{SHARDS, SqliteOptions, SqliteStore};
 use tempfile::TempDir;

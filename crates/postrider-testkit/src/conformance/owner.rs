@@ -10,7 +10,8 @@ use postrider_core::settle::{
 use postrider_core::store::LetterId;
 use postrider_core::{
     DeliveryState, ErrorKind, Event, EventId, LogStore, NewEvent, NewSubscription, Position, Result, Shard,
-    Store, Timestamp, ShardSet};
+    ShardSet, Store, Timestamp,
+};
 
 use super::{Kept, Rig};
 
@@ -44,7 +45,8 @@ impl<S: LogStore> Owner<S> {
     /// Joins and takes the shards of an existing subscription.
     pub async fn of(store: &S, subscription: &str) -> Kept<Self> {
         let member = store.member_join("ada").await?;
-        let taken = store.shards_take(subscription, member, ShardSet::ALL).await?.expect("the shards are free");
+        let taken =
+            store.shards_take(subscription, member, ShardSet::ALL).await?.expect("the shards are free");
         Ok(Self::holding(store, member, taken))
     }
 
@@ -166,7 +168,7 @@ impl<S: LogStore> Owner<S> {
 
     /// Begins a row for `event`.
     pub fn row(&self, event: &Event) -> RowDraft {
-        let shards = self.hold().shards.len() as u16;
+        let shards = self.hold().shard_count;
         RowDraft {
             event_id: event.id,
             shard: Shard::of(event.key.as_ref(), event.id, shards),

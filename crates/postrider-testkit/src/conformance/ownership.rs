@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use postrider_core::settle::Settle;
-use postrider_core::{DeliveryState, ErrorKind, LogStore, NewSubscription, Store, ShardSet};
+use postrider_core::{DeliveryState, ErrorKind, LogStore, NewSubscription, ShardSet, Store};
 
 use super::owner::{AMPLE, Owner, SECOND, SUBSCRIPTION, emit_of, event_of, lane_of, refused, run_ids};
 use super::{Ending, Kept, Rig};
@@ -143,7 +143,10 @@ async fn a_stepped_clock_costs_a_change_of_owner<R: Rig>(rig: &R) -> Kept {
     let day = 24 * 3600 * 1_000_000;
     rig.clock().step(-day);
     let member = second.member_join("ben").await?;
-    assert!(second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none(), "a step back makes nobody dead");
+    assert!(
+        second.shards_take(SUBSCRIPTION, member, ShardSet::ALL).await?.is_none(),
+        "a step back makes nobody dead"
+    );
     rig.clock().step(2 * day);
     let new = Owner::of(&second, SUBSCRIPTION).await?;
     assert_newer(&owner, &new);
@@ -214,7 +217,8 @@ pub async fn an_old_hold_stays_fenced_when_its_member_owns_again<R: Rig>(rig: &R
     rig.store().shards_release(old.hold()).await?;
     let new = Owner::of(&rig.second().await, SUBSCRIPTION).await?;
     new.store.member_leave(new.member).await?;
-    let again = rig.store().shards_take(SUBSCRIPTION, old.member, ShardSet::ALL).await?.expect("they are free");
+    let again =
+        rig.store().shards_take(SUBSCRIPTION, old.member, ShardSet::ALL).await?.expect("they are free");
     assert_eq!(refused(old.settle(Settle::default()).await), ErrorKind::Fenced);
     assert_eq!(refused(old.fetch(old.position(), AMPLE).await), ErrorKind::Fenced);
     rig.store().settle(&again.hold, Arc::new(Settle::default())).await?;
@@ -314,7 +318,10 @@ pub async fn a_forgotten_member_is_fenced<R: Rig>(rig: &R) -> Kept {
     let member = rig.store().member_join("ada").await?;
     rig.store().member_leave(member).await?;
     assert_eq!(refused(rig.store().member_beat(member).await), ErrorKind::Fenced);
-    assert_eq!(refused(rig.store().shards_take(SUBSCRIPTION, member, ShardSet::ALL).await), ErrorKind::Fenced);
+    assert_eq!(
+        refused(rig.store().shards_take(SUBSCRIPTION, member, ShardSet::ALL).await),
+        ErrorKind::Fenced
+    );
     Ok(())
 }
 

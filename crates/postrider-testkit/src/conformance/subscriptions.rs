@@ -5,7 +5,8 @@ use std::time::Duration;
 use postrider_core::settle::Settle;
 use postrider_core::time::Clock;
 use postrider_core::{
-    ErrorKind, EventId, LogStore, NewSubscription, OnDead, Order, RetryPolicy, Start, Store, Tuning, ShardSet};
+    ErrorKind, EventId, LogStore, NewSubscription, OnDead, Order, RetryPolicy, ShardSet, Start, Store, Tuning,
+};
 
 use super::owner::{
     ACTOR, AMPLE, Owner, SECOND, SUBSCRIPTION, emit_of, event_of, ids, lane_of, refused, run_ids,
@@ -126,7 +127,8 @@ pub async fn tuning_may_change_at_any_time<R: Rig>(rig: &R) -> Kept {
     // Its owner is not disturbed, and takes it up with its next take.
     owner.settle(Settle::default()).await?;
     rig.store().shards_release(owner.hold()).await?;
-    let taken = rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?.expect("it is free");
+    let taken =
+        rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?.expect("it is free");
     assert_eq!(taken.hold.subscription.tuning, tuning);
     Ok(())
 }
@@ -178,7 +180,8 @@ pub async fn a_seek_fences_the_owner<R: Rig>(rig: &R) -> Kept {
     assert_eq!(refused(owner.settle_rows(events[1].id, Vec::new()).await), ErrorKind::Fenced);
     assert_eq!(refused(owner.fetch(owner.position(), AMPLE).await), ErrorKind::Fenced);
     // It is still a member and may take the shards anew.
-    let taken = rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?.expect("they are free");
+    let taken =
+        rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?.expect("they are free");
     let chunk = rig.store().fetch(&taken.hold, taken.hold.shards[0].position, AMPLE).await?;
     assert_eq!(ids(&chunk.events), [events[1].id]);
     Ok(())

@@ -67,9 +67,8 @@ impl State {
         if !self.members.contains_key(&member) {
             return Err(member_is_forgotten(member));
         }
-        let is_free = |owner: Option<MemberId>| {
-            owner.is_none_or(|owner| owner == member || !self.lives(owner, time))
-        };
+        let is_free =
+            |owner: Option<MemberId>| owner.is_none_or(|owner| owner == member || !self.lives(owner, time));
         let owners = self.progress(name)?.shards.iter().enumerate();
         let free = owners
             .filter(|(index, shard)| wanted.contains(Shard(*index as u16)) && is_free(shard.owner))

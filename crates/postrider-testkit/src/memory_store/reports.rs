@@ -1,7 +1,9 @@
 //! What people see.
 
 use postrider_core::store::{DeliveryReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport};
-use postrider_core::{DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription};
+use postrider_core::{
+    DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription,
+};
 
 use super::state::{Progress, State, StoredRow, Time};
 

@@ -1,7 +1,7 @@
 //! The rules of `settle.rs`, checked after every write.
 
-use postrider_core::{DeliveryState, ShardSet};
 use postrider_core::settle::Row;
+use postrider_core::{DeliveryState, ShardSet};
 
 use super::state::{Progress, State, StoredRow};
 

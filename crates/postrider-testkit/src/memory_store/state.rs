@@ -10,8 +10,7 @@ use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::AttemptReport;
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
-    DeliveryState, Epoch, Event, EventId, Position, Result, Shard, ShardSet, Subscription,
-    Timestamp,
+    DeliveryState, Epoch, Event, EventId, Position, Result, Shard, ShardSet, Subscription, Timestamp,
 };
 
 use super::AuditLine;
