@@ -127,7 +127,7 @@ mod tests {
             let after = targets(64, &members(1..=count + 1), Members::Many);
             let moved = before.iter().zip(&after).filter(|(before, after)| before != after).count();
             let part = 64_usize.div_ceil(count as usize + 1);
-            assert!(moved <= 2 * part, "{moved} of 64 moved when {count} became {}", count + 1);
+            assert!(moved <= 3 * part, "{moved} of 64 moved when {count} became {}", count + 1);
         }
     }
 
