@@ -286,10 +286,15 @@ impl Life {
         let world = &self.world;
         let report = world.store.subscription_report(SUBSCRIPTION).await;
         let name = format!("life {}", self.incarnation.0);
-        let ours =
-            report.is_ok_and(|report| report.shards.iter().all(|shard| shard.member.as_ref() == Some(&name)));
-        if ours && moment.member.is_some() && world.unclean.swap(false, Ordering::Relaxed) {
+        let owners: Vec<Option<String>> = report
+            .map(|report| report.shards.into_iter().map(|shard| shard.member).collect())
+            .unwrap_or_default();
+        let ours = owners.iter().any(|owner| owner.as_ref() == Some(&name));
+        if ours && moment.member.is_some() && world.unclean.load(Ordering::Relaxed) {
             world.history.fault(Fault::TakeOver, None);
+            // Several members may share what one has left behind.
+            let shared = owners.iter().all(Option::is_some);
+            world.unclean.store(!shared, Ordering::Relaxed);
         }
     }
 }
