@@ -415,6 +415,11 @@ CREATE TABLE postrider.shard (
     epoch bigint NOT NULL
 );
 
+CREATE TABLE postrider.standing (
+    subscription_id bigint NOT NULL,
+    member_id bigint NOT NULL
+);
+
 CREATE TABLE postrider.subscription (
     id bigint NOT NULL,
     name text NOT NULL,
@@ -554,6 +559,9 @@ ALTER TABLE ONLY postrider.position_b
 ALTER TABLE ONLY postrider.shard
     ADD CONSTRAINT shard_pkey PRIMARY KEY (subscription_id, shard);
 
+ALTER TABLE ONLY postrider.standing
+    ADD CONSTRAINT standing_pkey PRIMARY KEY (subscription_id, member_id);
+
 ALTER TABLE ONLY postrider.subscription
     ADD CONSTRAINT subscription_names_are_unique UNIQUE (name);
 
@@ -585,5 +593,11 @@ ALTER TABLE ONLY postrider.delivery
 
 ALTER TABLE ONLY postrider.shard
     ADD CONSTRAINT shard_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY postrider.standing
+    ADD CONSTRAINT standing_member_id_fkey FOREIGN KEY (member_id) REFERENCES postrider.member(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY postrider.standing
+    ADD CONSTRAINT standing_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
 REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;

@@ -3,7 +3,7 @@
 -- cannot change. It removes no events and emits none.
 grant usage on schema "schema_name" to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
-grant select on postrider.subscription, postrider.member, postrider.shard to role_name;
+grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
 grant select on postrider.delivery, postrider.attempt, postrider.audit to role_name;
 grant select on event_leaves to role_name;

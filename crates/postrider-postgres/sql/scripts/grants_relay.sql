@@ -6,14 +6,15 @@
 -- relays of a store log in as one role, and none needs pg_signal_backend.
 grant usage on schema "schema_name" to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
-grant select on postrider.subscription, postrider.member, postrider.shard to role_name;
+grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
 grant select on postrider.delivery, postrider.attempt to role_name;
 grant select (event_id) on postrider.idempotency to role_name;
 grant select, truncate on event_leaves to role_name;
 grant select, update on sequence postrider.event_id_seq to role_name;
 grant usage on sequence postrider.position_n to role_name;
-grant insert on postrider.turn, postrider.kept_event, postrider.member, postrider.shard to role_name;
+grant insert on postrider.turn, postrider.kept_event to role_name;
+grant insert on postrider.member, postrider.shard, postrider.standing to role_name;
 grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, created_at)
     on postrider.subscription to role_name;
 grant insert on postrider.attempt to role_name;
