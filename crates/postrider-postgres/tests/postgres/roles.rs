@@ -246,12 +246,16 @@ async fn a_relay_ends_what_one_of_its_own_role_has_left_open(version: Version) {
     let cast = Cast::new(version).await;
     let relay = cast.store(RoleKind::Relay).await;
     relay.subscription_create(NewSubscription::new("mail")).await.unwrap();
+    let bob = relay.member_join("bob").await.unwrap();
+    relay.shards_take("mail", bob, ShardSet::ALL).await.unwrap().unwrap();
     let gone = cast.client(RoleKind::Relay).await;
-    // As a settle holds it.
-    let lock =
-        "begin; select pg_advisory_xact_lock_shared(('postrider.shard'::regclass::oid::bigint << 32) | id)
-        from postrider.subscription";
-    gone.batch_execute(lock).await.unwrap();
+    // As a settle holds it, of a process that was stopped in the middle of it.
+    let lock = include_str!("../../sql/lock_settle.sql")
+        .replace("$1", "(select id from postrider.subscription)")
+        .replace("$2", &bob.0.to_string());
+    let lock = format!("begin; {lock}");
+    gone.batch_execute(&lock).await.unwrap();
+    cast.scene.run("update postrider.member set beat_at = '2001-01-01'");
     let pid: i32 = gone.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let idle = format!(
         "select state_change < clock_timestamp() - interval '100 ms' and state = 'idle in transaction'
