@@ -32,7 +32,8 @@ pub struct Plan {
 }
 
 impl Survey {
-    /// What `me` ought to do, who holds `held`. A member that does not stand takes whatever is free, and gives nothing.
+    /// What `me` ought to do, who is at work on `held`. A member that does not stand takes whatever is free, and gives
+    /// nothing.
     pub fn plan(&self, me: MemberId, held: ShardSet, members: Members) -> Plan {
         let targets = targets(self.owners.len() as u16, &self.members, members);
         let stands = self.members.contains(&me);
@@ -40,14 +41,19 @@ impl Survey {
         for (index, owner) in self.owners.iter().enumerate() {
             let shard = Shard(index as u16);
             let mine = targets.get(index).is_none_or(|target| *target == me) || !stands;
+            if held.contains(shard) {
+                // Even if the store calls it free: whoever is at work on it must find that out and end first, or two
+                // would work on the same keys in one process.
+                if !mine {
+                    plan.give.insert(shard);
+                }
+                continue;
+            }
             // Of a hold that was lost: ours in the store but not in memory. It is taken anew even if it should be given,
             // since nobody else can free it.
-            let lost = *owner == Some(me) && !held.contains(shard);
+            let lost = *owner == Some(me);
             if lost || (mine && owner.is_none()) {
                 plan.take.insert(shard);
-            }
-            if !mine && held.contains(shard) {
-                plan.give.insert(shard);
             }
         }
         plan
@@ -153,6 +159,12 @@ mod tests {
     fn a_lost_hold_is_taken_anew() {
         let survey = Survey { members: members(1..=1), owners: vec![Some(MemberId(1)); 64] };
         assert_eq!(survey.plan(MemberId(1), ShardSet::default(), Members::Many).take, ShardSet::ALL);
+    }
+
+    #[test]
+    fn what_is_still_worked_on_is_not_taken_again() {
+        let survey = free(members(1..=1));
+        assert_eq!(survey.plan(MemberId(1), ShardSet::ALL, Members::Many), Plan::default());
     }
 
     #[test]

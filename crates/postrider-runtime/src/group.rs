@@ -45,6 +45,7 @@ pub(crate) async fn run<S: LogStore>(store: S, duty: Duty<S>, context: Context) 
         rng,
         owners: FuturesUnordered::new(),
         held: Vec::new(),
+        begun: 0,
         limit: None,
         summary: Summary::default(),
         wait: Duration::ZERO,
@@ -61,6 +62,8 @@ struct Group<S: LogStore> {
     rng: fastrand::Rng,
     owners: FuturesUnordered<Pin<Box<dyn Future<Output = Finished> + Send>>>,
     held: Vec<Held>,
+    /// How many owners have begun.
+    begun: u64,
     /// How many hand-outs all owners of this worker may have under way.
     limit: Option<Arc<Semaphore>>,
     summary: Summary,
@@ -73,12 +76,14 @@ struct Group<S: LogStore> {
 
 /// What an owner at work holds.
 struct Held {
+    owner: u64,
     shards: ShardSet,
     give: CancellationToken,
 }
 
 /// An owner that has ended.
 struct Finished {
+    owner: u64,
     shards: ShardSet,
     summary: Summary,
     ended: Result<Ended>,
@@ -208,16 +213,18 @@ impl<S: LogStore> Group<S> {
             context.permits = context.permits.and(limit);
         }
         let owner = Owner::new(self.store.clone(), taken, self.duty.work.clone(), context);
-        self.held.push(Held { shards, give });
+        self.begun += 1;
+        let number = self.begun;
+        self.held.push(Held { owner: number, shards, give });
         self.owners.push(Box::pin(async move {
             let (summary, ended) = owner.run().await;
-            Finished { shards, summary, ended }
+            Finished { owner: number, shards, summary, ended }
         }));
     }
 
     fn finish(&mut self, finished: Finished) -> Result<()> {
-        let Finished { shards, summary, ended } = finished;
-        self.held.retain(|held| held.shards != shards);
+        let Finished { owner, shards, summary, ended } = finished;
+        self.held.retain(|held| held.owner != owner);
         self.summary.add(summary);
         self.wait = Duration::ZERO;
         match ended? {

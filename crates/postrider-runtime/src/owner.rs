@@ -229,11 +229,17 @@ impl<S: LogStore> Owner<S> {
     /// Runs until drained or lost. Dropping it is a crash.
     pub(crate) async fn run(mut self) -> (Summary, Result<Ended>) {
         let ended = self.turn().await;
+        // Whoever works on these shards next in this process must not meet a handler of ours.
+        self.tasks.shutdown().await;
         (self.summary, ended)
     }
 
     async fn turn(&mut self) -> Result<Ended> {
         loop {
+            if self.context.membership.borrow().member != self.hold.member {
+                // We were forgotten, and have joined anew as somebody else: no lease keeps others from these shards.
+                return Ok(Ended::Lost);
+            }
             self.begin_fetch();
             let busy = self.hand_out();
             self.begin_row_call();

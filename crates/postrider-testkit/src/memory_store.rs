@@ -144,6 +144,11 @@ impl MemoryStore {
         self.lock().forget(member, time);
     }
 
+    /// How often shards were taken that their last owner had not given back in order.
+    pub fn take_overs(&self) -> u64 {
+        self.lock().take_overs
+    }
+
     /// What transactional handlers have written, in the order of their commits.
     pub fn effects(&self) -> Vec<(EventId, String)> {
         self.lock().effects.clone()

@@ -12,8 +12,10 @@ mod member;
 mod plan;
 mod producer;
 
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -68,8 +70,19 @@ pub struct Broken {
     pub violations: Vec<Violation>,
     /// Whether it never came to rest although everything had healed.
     pub stuck: bool,
+    /// What it panicked with: the store found a broken rule, or the runtime broke one of its own.
+    pub panicked: Option<String>,
     /// What happened to the events in question, in order.
     pub trace: String,
+}
+
+impl Broken {
+    fn by_panic(plan: &Plan, panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        let panicked = Some(text.to_owned());
+        Self { plan: plan.clone(), violations: Vec::new(), stuck: false, panicked, trace: String::new() }
+    }
 }
 
 impl fmt::Display for Broken {
@@ -78,6 +91,9 @@ impl fmt::Display for Broken {
         writeln!(f, "{:?}", self.plan)?;
         if self.stuck {
             writeln!(f, "stuck: not everything was delivered although everything had healed")?;
+        }
+        if let Some(message) = &self.panicked {
+            writeln!(f, "panicked: {message}")?;
         }
         for violation in self.violations.iter().take(10) {
             writeln!(f, "{violation}")?;
@@ -93,11 +109,14 @@ pub fn run(plan: &Plan, sabotage: Option<Sabotage>) -> Result<Report, Box<Broken
         .start_paused(true)
         .build()
         .expect("a runtime without I/O needs nothing that can be missing");
-    runtime.block_on(async {
-        let world = World::new(plan.clone(), sabotage);
-        world.live().await;
-        world.judge()
-    })
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let world = World::new(plan.clone(), sabotage);
+            world.live().await;
+            world.judge()
+        })
+    }));
+    lived.unwrap_or_else(|panic| Err(Box::new(Broken::by_panic(plan, &*panic))))
 }
 
 /// Everything that the parts of a simulation share.
@@ -114,8 +133,8 @@ struct World {
     /// How many events each key has; the last stands for no key.
     emitted: Mutex<Vec<u64>>,
     incarnations: AtomicU64,
-    /// Something has happened since the last change of owner that lets events be delivered again.
-    unclean: AtomicBool,
+    /// How many of the store's take-overs are in the history.
+    take_overs: AtomicU64,
     /// From here on nothing goes wrong any more, except that wakes are lost.
     healed: AtomicBool,
     /// Cancelled at the end: members drain.
@@ -138,7 +157,7 @@ impl World {
             history: History::new(clock.clone()),
             emitted: Mutex::new(vec![0; plan.keys as usize + 1]),
             incarnations: AtomicU64::new(0),
-            unclean: AtomicBool::new(false),
+            take_overs: AtomicU64::new(0),
             healed: AtomicBool::new(false),
             over: CancellationToken::new(),
             stuck: AtomicBool::new(false),
@@ -232,7 +251,7 @@ impl World {
         }
         let about: BTreeSet<_> = violations.iter().take(3).map(Violation::event).collect();
         let trace = self.history.about(&about);
-        Err(Box::new(Broken { plan: self.plan.clone(), violations, stuck, trace }))
+        Err(Box::new(Broken { plan: self.plan.clone(), violations, stuck, panicked: None, trace }))
     }
 
     fn report(&self) -> Report {

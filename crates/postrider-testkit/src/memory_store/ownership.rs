@@ -30,6 +30,9 @@ impl State {
             let held = progress.shards.iter().enumerate().filter(|(_, shard)| shard.owner == Some(member));
             let held = ShardSet::of(held.map(|(index, _)| Shard(index as u16)));
             progress.free(held, time);
+            for shard in held.iter() {
+                progress.shards[usize::from(shard.0)].left = true;
+            }
         }
     }
 
@@ -79,6 +82,11 @@ impl State {
         }
         let progress = self.progress_mut(name)?;
         progress.reap(free, time.now);
+        let is_left = |shard: Shard| {
+            let shard = &progress.shards[usize::from(shard.0)];
+            shard.left || shard.owner.is_some()
+        };
+        let taken_over = free.iter().any(is_left);
         let held: Vec<HeldShard> = free
             .iter()
             .map(|index| {
@@ -86,6 +94,7 @@ impl State {
                 // The same member gets a new epoch too: a repeated take must not leave two valid holds.
                 shard.epoch = Epoch(shard.epoch.0 + 1);
                 shard.owner = Some(member);
+                shard.left = false;
                 HeldShard { shard: index, epoch: shard.epoch, position: shard.position }
             })
             .collect();
@@ -96,7 +105,9 @@ impl State {
             shard_count: progress.shards.len() as u16,
             shards: Arc::from(held),
         };
-        Ok(Some(Taken { hold, start, parked: progress.parked(free) }))
+        let parked = progress.parked(free);
+        self.take_overs += u64::from(taken_over);
+        Ok(Some(Taken { hold, start, parked }))
     }
 
     pub(super) fn release(&mut self, hold: &Hold, time: Time) -> Result<()> {

@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) subscription_newest: SubscriptionId,
     pub(super) members: BTreeMap<MemberId, Member>,
     pub(super) member_newest: MemberId,
+    /// How often shards were taken that their last owner had not given back in order.
+    pub(super) take_overs: u64,
     pub(super) effects: Vec<(EventId, String)>,
     pub(super) audit: Vec<AuditLine>,
 }
@@ -62,6 +64,8 @@ pub(super) struct OwnedShard {
     pub(super) position: Position,
     pub(super) epoch: Epoch,
     pub(super) owner: Option<MemberId>,
+    /// Its last owner did not give it back in order: what it had handed out may be handed out again.
+    pub(super) left: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -100,6 +104,7 @@ impl State {
             subscription_newest: SubscriptionId(0),
             members: BTreeMap::new(),
             member_newest: MemberId(0),
+            take_overs: 0,
             effects: Vec::new(),
             audit: Vec::new(),
         }

@@ -29,7 +29,7 @@ impl State {
             created_at: time.now,
             paused_at: None,
         };
-        let shard = OwnedShard { position, epoch: Epoch(0), owner: None };
+        let shard = OwnedShard { position, epoch: Epoch(0), owner: None, left: false };
         let progress = Progress {
             subscription: Arc::new(subscription.clone()),
             shards: vec![shard; usize::from(self.shards)],

@@ -115,7 +115,6 @@ impl Life {
     async fn perhaps_crash(&self) {
         if !self.crashed.load(Ordering::Relaxed) && self.world.chance(self.world.plan.crash) {
             self.crashed.store(true, Ordering::Relaxed);
-            self.world.unclean.store(true, Ordering::Relaxed);
             self.world.history.fault(Fault::Crash, Some(self.incarnation));
             self.crash.cancel();
         }
@@ -245,7 +244,7 @@ impl Life {
             *self.member.lock().unwrap_or_else(PoisonError::into_inner) = moment.member;
         }
         if moment.call == "shards_take" && moment.when == When::After {
-            self.note_take_over(moment).await;
+            self.note_take_over();
         }
         self.perhaps_crash().await;
         self.perhaps_cut_off().await;
@@ -272,7 +271,6 @@ impl Life {
             let lasts = Duration::from_millis(world.roll(|rng| rng.u64(1..25_000)));
             let until = postrider_core::time::Clock::uptime(&world.clock) + lasts;
             self.cut_off_until.store(until.as_micros() as u64, Ordering::Relaxed);
-            world.unclean.store(true, Ordering::Relaxed);
         }
         let until = Duration::from_micros(self.cut_off_until.load(Ordering::Relaxed));
         let now = postrider_core::time::Clock::uptime(&world.clock);
@@ -282,19 +280,11 @@ impl Life {
     }
 
     /// A change of owner explains repeated deliveries only if the owner before it did not end in order.
-    async fn note_take_over(&self, moment: Moment) {
+    fn note_take_over(&self) {
         let world = &self.world;
-        let report = world.store.subscription_report(SUBSCRIPTION).await;
-        let name = format!("life {}", self.incarnation.0);
-        let owners: Vec<Option<String>> = report
-            .map(|report| report.shards.into_iter().map(|shard| shard.member).collect())
-            .unwrap_or_default();
-        let ours = owners.iter().any(|owner| owner.as_ref() == Some(&name));
-        if ours && moment.member.is_some() && world.unclean.load(Ordering::Relaxed) {
+        let now = world.store.take_overs();
+        if world.take_overs.swap(now, Ordering::Relaxed) < now {
             world.history.fault(Fault::TakeOver, None);
-            // Several members may share what one has left behind.
-            let shared = owners.iter().all(Option::is_some);
-            world.unclean.store(!shared, Ordering::Relaxed);
         }
     }
 }
