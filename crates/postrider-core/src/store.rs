@@ -200,7 +200,7 @@ pub trait LogStore: Store {
 
     /// Takes those of the `wanted` shards of a subscription that no other living member holds, and the member's own
     /// anew; none if there are none. Positions and parked lanes are read after ownership has changed, in the same
-    /// transaction. Whoever holds other shards is not disturbed.
+    /// transaction. Whoever holds other shards is not disturbed; whoever loses some is forgotten.
     fn shards_take(
         &self,
         subscription: &str,

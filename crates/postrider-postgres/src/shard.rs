@@ -58,6 +58,9 @@ pub(crate) async fn shards_take(
         before.owners.iter().filter(|owner| **owner != member).map(|owner| owner.0).collect();
     tx.query(sql!("session_end_stale"), &[&id.0, &gone], "end what an owner has left open").await?;
     lock_members(tx, id, &before.owners).await?;
+    // Whoever loses shards is forgotten, or spared if it has beaten just now: it cannot beat again and trust in a lease
+    // that did not protect them.
+    tx.execute(sql!("member_forget"), &[&gone], WHAT).await?;
     // Read again: it may have been changed while the locks were waited for. Of owners that came in between no lock is
     // held, so that their shards are left to them.
     let subscription = subscription_get(tx, name).await?;

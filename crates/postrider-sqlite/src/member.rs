@@ -103,7 +103,8 @@ pub(crate) fn member_list(conn: &Connection) -> Result<Vec<Member>> {
         .doing("list the members")
 }
 
-fn member_forget(tx: &Transaction<'_>, member: MemberId) -> Result<()> {
+/// Forgets a member; what it holds is free by that.
+pub(crate) fn member_forget(tx: &Transaction<'_>, member: MemberId) -> Result<()> {
     let forget = || {
         tx.prepare_cached(sql!("standing_delete"))?.execute((None::<i64>, Some(member.0)))?;
         tx.prepare_cached(sql!("member_leave"))?.execute([member.0])

@@ -1,5 +1,6 @@
 //! Who owns a subscription's shards, and who stands for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postrider_core::balance::Survey;
@@ -12,7 +13,7 @@ use crate::error::Doing;
 use crate::fence::fence;
 use crate::lane::lanes_parked;
 use crate::liveness::{Observer, Signs, signs_read};
-use crate::member::member_check;
+use crate::member::{member_check, member_forget};
 use crate::subscription::subscription_get;
 
 /// Shards of a subscription. Part of the stored format.
@@ -66,6 +67,11 @@ pub(crate) fn shards_take(
     let free = ShardSet::of(free.map(|owner| owner.shard));
     if free.is_empty() {
         return Ok(None);
+    }
+    // Whoever loses shards is forgotten: it cannot beat again and trust in a lease that did not protect them.
+    let losers = owners.iter().filter(|owner| free.contains(owner.shard)).filter_map(|owner| owner.member);
+    for loser in losers.filter(|owner| *owner != member).collect::<BTreeSet<_>>() {
+        member_forget(tx, loser)?;
     }
     let mut shards: Vec<HeldShard> = tx
         .prepare_cached(sql!("shard_take"))

@@ -132,6 +132,7 @@ macro_rules! conformance_tests {
                 a_mark_moves_only_the_shards_that_are_held,
                 shards_that_stand_apart_go_on_from_where_they_stand,
                 others_go_on_when_a_members_shards_are_taken,
+                a_member_that_lost_its_shards_cannot_beat_again,
                 one_member_may_hold_two_parts,
                 due_rows_and_parked_lanes_belong_to_their_shard,
                 leased_rows_are_taken_back_with_their_shard_only,

@@ -110,6 +110,22 @@ pub async fn others_go_on_when_a_members_shards_are_taken<R: Rig>(rig: &R) -> Ke
     Ok(())
 }
 
+/// A lease that did not protect a member's shards is not renewed: it would hand out what others work on.
+pub async fn a_member_that_lost_its_shards_cannot_beat_again<R: Rig>(rig: &R) -> Kept {
+    let (even, odd) = two(rig).await?;
+    let heir = rig.store().member_join("eve").await?;
+    rig.clock().advance(rig.store().pace().lease + SECOND);
+    rig.store().member_beat(heir).await?;
+    rig.store().shards_take(SUBSCRIPTION, heir, half(0)).await?.expect("their lease ran out");
+    assert_eq!(refused(rig.store().member_beat(even.member).await), ErrorKind::Fenced);
+    odd.store.member_beat(odd.member).await?;
+    let survey = odd.store.shards_survey(SUBSCRIPTION, odd.member, false).await?;
+    let holds = |member| survey.owners.iter().filter(|owner| **owner == Some(member)).count();
+    assert_eq!(holds(heir), even.hold().shards.len());
+    assert_eq!(holds(odd.member), odd.hold().shards.len(), "who was late but lost nothing lives on");
+    Ok(())
+}
+
 /// Two holds of one member are as separate as those of two.
 pub async fn one_member_may_hold_two_parts<R: Rig>(rig: &R) -> Kept {
     rig.store().subscription_create(NewSubscription::new(SUBSCRIPTION)).await?;

@@ -1,5 +1,6 @@
 //! Members, and the shards that they hold.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postrider_core::balance::Survey;
@@ -70,13 +71,16 @@ impl State {
         if !self.members.contains_key(&member) {
             return Err(member_is_forgotten(member));
         }
-        let is_free =
-            |owner: Option<MemberId>| owner.is_none_or(|owner| owner == member || !self.lives(owner, time));
-        let owners = self.progress(name)?.shards.iter().enumerate();
-        let free = owners
-            .filter(|(index, shard)| wanted.contains(Shard(*index as u16)) && is_free(shard.owner))
-            .map(|(index, _)| Shard(index as u16));
-        let free = ShardSet::of(free);
+        // Whoever loses shards is forgotten: it cannot beat again and trust in a lease that did not protect them.
+        let owners: BTreeSet<MemberId> = self.owners(name, wanted)?.filter_map(|(_, owner)| owner).collect();
+        for owner in owners {
+            if owner != member && !self.lives(owner, time) {
+                self.forget(owner, time);
+            }
+        }
+        let is_free = |owner: Option<MemberId>| owner.is_none_or(|owner| owner == member);
+        let free = self.owners(name, wanted)?.filter(|(_, owner)| is_free(*owner));
+        let free = ShardSet::of(free.map(|(shard, _)| shard));
         if free.is_empty() {
             return Ok(None);
         }
@@ -108,6 +112,17 @@ impl State {
         let parked = progress.parked(free);
         self.take_overs += u64::from(taken_over);
         Ok(Some(Taken { hold, start, parked }))
+    }
+
+    /// The owners of some of a subscription's shards, dead or alive.
+    fn owners(
+        &self,
+        name: &str,
+        shards: ShardSet,
+    ) -> Result<impl Iterator<Item = (Shard, Option<MemberId>)> + use<'_>> {
+        let owners = self.progress(name)?.shards.iter().enumerate();
+        let owners = owners.map(|(index, shard)| (Shard(index as u16), shard.owner));
+        Ok(owners.filter(move |(shard, _)| shards.contains(*shard)))
     }
 
     pub(super) fn release(&mut self, hold: &Hold, time: Time) -> Result<()> {

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use postrider_core::settle::MemberId;
-use postrider_core::{Delivery, Failure, Outcome, Sink, Store};
+use postrider_core::{Delivery, Failure, Outcome, Sink};
 use postrider_runtime::{Relay, Worker};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::World;
 use super::plan::Receiver;
-use super::{SUBSCRIPTION, World};
 use crate::history::{Fault, Incarnation, Running};
 use crate::interference::{Interference, Moment, Passage, When, unavailable, yields};
 use crate::memory_store::{MemoryStore, MemoryTx, MemoryWork};
