@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use postrider_core::time::parse_duration;
-use postrider_core::{Error, EventId, OnDead, Order, Pattern, Result, RetryPolicy, Start, Timestamp, limits};
+use postrider_core::{
+    Error, EventId, Members, OnDead, Order, Pattern, Result, RetryPolicy, Start, Timestamp, limits,
+};
 
 use crate::exit;
 
@@ -288,7 +290,10 @@ pub(crate) struct SubscriptionArgs {
     /// How many attempts an event gets, the first included [default: 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::ATTEMPTS_MAX)))]
     pub(crate) attempts: Option<u32>,
-    /// How many attempts run at a time [default: 16]
+    /// Whether all relays of this subscription share its work, or one does all and the others stand by [default: many]
+    #[arg(long, value_enum)]
+    pub(crate) members: Option<MembersArg>,
+    /// How many attempts run at a time in each member [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::CONCURRENCY_MAX)))]
     pub(crate) concurrency: Option<u32>,
     /// How long one attempt may take [default: 1m]
@@ -308,6 +313,22 @@ impl From<OrderArg> for Order {
         match order {
             OrderArg::Key => Self::Key,
             OrderArg::None => Self::None,
+        }
+    }
+}
+
+/// How many members share the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MembersArg {
+    Many,
+    One,
+}
+
+impl From<MembersArg> for Members {
+    fn from(members: MembersArg) -> Self {
+        match members {
+            MembersArg::Many => Self::Many,
+            MembersArg::One => Self::One,
         }
     }
 }

@@ -20,6 +20,7 @@ mod log;
 mod output;
 mod payload;
 mod progress;
+mod shard_map;
 mod signal;
 mod store_url;
 mod text;

@@ -26,6 +26,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::delivery::DeliveryState;
 use crate::event::{Event, EventId, Key};
 use crate::position::{Epoch, Position, Shard, ShardSet};
@@ -33,7 +35,7 @@ use crate::subscription::Subscription;
 use crate::time::Timestamp;
 
 /// The number of one running process in a store; a fresh one at every start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct MemberId(pub i64);
 
 /// Proof of ownership: the shards of a subscription that a member holds, each at an epoch.

@@ -356,6 +356,8 @@ pub struct DeliveryReport {
 pub struct SubscriptionReport {
     /// The subscription itself.
     pub subscription: Subscription,
+    /// Who stands for it or holds some of its shards.
+    pub members: Vec<MemberReport>,
     /// Its shards, in order.
     pub shards: Vec<ShardReport>,
     /// Events between the least advanced position and the end of the log, wanted or not.
@@ -383,8 +385,19 @@ pub struct ShardReport {
     pub position: Position,
     /// At which epoch.
     pub epoch: Epoch,
-    /// The name of the member that holds it.
-    pub member: Option<String>,
+    /// The member that holds it, unless it has been forgotten.
+    pub member: Option<MemberId>,
+}
+
+/// A member of a subscription's group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MemberReport {
+    /// Different for every start of a process.
+    pub id: MemberId,
+    /// Its name for people; several may have the same.
+    pub name: String,
+    /// Whether its lease lasts.
+    pub lives: bool,
 }
 
 /// A lane that waits behind a failed event.

@@ -1,6 +1,6 @@
--- The shards of some subscriptions with the names of their owners.
+-- The shards of some subscriptions with those of their owners that are not forgotten.
 -- Index: primary keys. Locks: none.
-select shard.subscription_id, shard.shard, shard.epoch, member.name
+select shard.subscription_id, shard.shard, shard.epoch, member.id
 from postrider.shard as shard
 left join postrider.member as member on member.id = shard.member_id
 where shard.subscription_id = any($1)

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use postrider_core::log::{Tick, Window};
-use postrider_core::store::{ParkedReport, ShardReport, StoreReport, SubscriptionReport};
+use postrider_core::settle::MemberId;
+use postrider_core::store::{MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Epoch, EventId, Key, Position, Result, Shard, ShardSet, Subscription, Timestamp};
 use tokio_postgres::Row;
@@ -38,6 +39,7 @@ pub(crate) async fn subscription_reports(
         let shards = rows.shards.remove(&id).unwrap_or_default();
         reports.push(SubscriptionReport {
             subscription,
+            members: rows.members.remove(&id).unwrap_or_default(),
             shards: shards.into_iter().map(|shard| shard.at(&places)).collect(),
             lag_events,
             lag: oldest_at.map(|oldest_at| end.now.since(oldest_at)),
@@ -89,6 +91,7 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store_id: &str, place: &str) -> Re
 
 /// What the rows of some subscriptions say.
 struct RowReports {
+    members: HashMap<SubscriptionId, Vec<MemberReport>>,
     shards: HashMap<SubscriptionId, Vec<ShardRow>>,
     counts: HashMap<SubscriptionId, Counts>,
     parked: HashMap<SubscriptionId, Vec<ParkedReport>>,
@@ -98,7 +101,7 @@ struct RowReports {
 struct ShardRow {
     shard: Shard,
     epoch: Epoch,
-    member: Option<String>,
+    member: Option<MemberId>,
 }
 
 /// Rows by their states, and how many of them head a lane.
@@ -112,6 +115,9 @@ struct Counts {
 
 impl RowReports {
     async fn read(tx: &Tx<'_>, ids: &[i64]) -> Result<Self> {
+        let what = "read a subscription's members";
+        let members = tx.query(sql!("member_list"), &[&ids], what).await?;
+        let members = by_subscription(&members, member_read).doing(what)?;
         let what = "read a subscription's shards";
         let shards = tx.query(sql!("shard_list"), &[&ids], what).await?;
         let shards = by_subscription(&shards, shard_read).doing(what)?;
@@ -120,7 +126,7 @@ impl RowReports {
         let counts = counts.iter().map(counts_read).collect::<Result<_, _>>().doing(what)?;
         let what = "read the parked keys";
         let parked = tx.query(sql!("lane_parked"), &[&ids, &PARKED_SHOWN_MAX], what).await?;
-        Ok(Self { shards, counts, parked: by_subscription(&parked, parked_read).doing(what)? })
+        Ok(Self { members, shards, counts, parked: by_subscription(&parked, parked_read).doing(what)? })
     }
 }
 
@@ -140,8 +146,12 @@ fn shard_read(row: &Row) -> Result<ShardRow, tokio_postgres::Error> {
     Ok(ShardRow {
         shard: Shard(row.try_get::<_, i16>(1)? as u16),
         epoch: Epoch(row.try_get(2)?),
-        member: row.try_get(3)?,
+        member: row.try_get::<_, Option<i64>>(3)?.map(MemberId),
     })
+}
+
+fn member_read(row: &Row) -> Result<MemberReport, tokio_postgres::Error> {
+    Ok(MemberReport { id: MemberId(row.try_get(1)?), name: row.try_get(2)?, lives: row.try_get(3)? })
 }
 
 impl ShardRow {

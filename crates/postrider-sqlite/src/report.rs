@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use postrider_core::settle::Lane;
+use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::{
-    AttemptReport, DeliveryReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport,
+    AttemptReport, DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport,
 };
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use crate::error::Doing;
 use crate::event::{event_count, event_get, event_newest, event_oldest};
 use crate::lane::{lane_head, lane_read};
-use crate::liveness::Observer;
+use crate::liveness::{Observer, signs_read};
 use crate::member::member_list;
 use crate::migrate::{SCHEMA_VERSION, store_id};
 use crate::shard::SHARDS;
@@ -29,6 +29,7 @@ const PARKED_SHOWN_MAX: i64 = 10;
 pub(crate) fn subscription_report(
     conn: &Connection,
     subscription: Subscription,
+    observer: &Observer,
     now: Timestamp,
 ) -> Result<SubscriptionReport> {
     let id = subscription.id;
@@ -43,6 +44,7 @@ pub(crate) fn subscription_report(
         dead,
         parked: lane_parked(conn, id)?,
         parked_count: count(conn, sql!("lane_count"), id)?,
+        members: member_of(conn, id, observer)?,
         shards,
         subscription,
     })
@@ -78,7 +80,7 @@ pub(crate) fn store_report(
             .collect(),
         subscriptions: subscriptions
             .into_iter()
-            .map(|subscription| subscription_report(conn, subscription, now))
+            .map(|subscription| subscription_report(conn, subscription, observer, now))
             .collect::<Result<_>>()?,
     })
 }
@@ -152,6 +154,20 @@ fn attempt_read(row: &Row<'_>) -> rusqlite::Result<AttemptReport> {
     })
 }
 
+fn member_of(
+    conn: &Connection,
+    subscription: SubscriptionId,
+    observer: &Observer,
+) -> Result<Vec<MemberReport>> {
+    let read = |row: &Row<'_>| {
+        let lives = signs_read(row, 2)?.is_some_and(|signs| !observer.is_dead(&signs));
+        Ok(MemberReport { id: MemberId(row.get(0)?), name: row.get(1)?, lives })
+    };
+    conn.prepare_cached(sql!("member_of"))
+        .and_then(|mut list| list.query_map([subscription.0], read)?.collect())
+        .doing("read a subscription's members")
+}
+
 fn shard_list(conn: &Connection, subscription: SubscriptionId) -> Result<Vec<ShardReport>> {
     conn.prepare_cached(sql!("shard_list"))
         .and_then(|mut list| {
@@ -160,7 +176,7 @@ fn shard_list(conn: &Connection, subscription: SubscriptionId) -> Result<Vec<Sha
                     shard: Shard(row.get(0)?),
                     position: Position::START.at(EventId(row.get(1)?)),
                     epoch: Epoch(row.get(2)?),
-                    member: row.get(3)?,
+                    member: row.get::<_, Option<i64>>(3)?.map(MemberId),
                 })
             })?
             .collect()

@@ -198,21 +198,21 @@ impl Store for SqliteStore {
     }
 
     async fn subscription_list(&self) -> Result<Vec<SubscriptionReport>> {
-        let now = self.now();
+        let (observer, now) = (self.observer(), self.now());
         self.read(move |tx| {
             subscription::subscription_list(tx)?
                 .into_iter()
-                .map(|found| report::subscription_report(tx, found, now))
+                .map(|found| report::subscription_report(tx, found, &observer, now))
                 .collect()
         })
         .await
     }
 
     async fn subscription_report(&self, name: &str) -> Result<SubscriptionReport> {
-        let (name, now) = (name.to_owned(), self.now());
+        let (name, observer, now) = (name.to_owned(), self.observer(), self.now());
         self.read(move |tx| {
             let found = subscription::subscription_get(tx, &name)?;
-            report::subscription_report(tx, found, now)
+            report::subscription_report(tx, found, &observer, now)
         })
         .await
     }

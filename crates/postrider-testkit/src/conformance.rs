@@ -294,6 +294,7 @@ macro_rules! conformance_tests {
                 lag_counts_what_is_unread,
                 parked_lanes_are_reported,
                 shards_name_their_holder,
+                members_are_named_with_their_part,
                 stats_tell_the_whole,
                 a_healthy_store_checks_out,
                 a_wake_is_a_hint,

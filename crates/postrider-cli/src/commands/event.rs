@@ -89,7 +89,8 @@ async fn gather<S: Store>(
                 facts.head = deliveries.into_iter().find(|delivery| delivery.subscription == *name);
             }
             let progress = found(store.subscription_report(name).await)?;
-            facts.is_held = progress.is_some_and(|progress| subscription::is_held(&progress.shards));
+            facts.is_held =
+                progress.is_some_and(|progress| subscription::is_held(&progress.members, &progress.shards));
         }
         DeliveryState::Leased | DeliveryState::Done => {}
     }

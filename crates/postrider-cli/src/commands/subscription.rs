@@ -1,12 +1,11 @@
 //! `postrider subscription`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use postrider_core::store::{ParkedReport, ShardReport, SubscriptionReport};
+use postrider_core::store::{MemberReport, ParkedReport, ShardReport, SubscriptionReport};
 use postrider_core::time::format_duration;
 use postrider_core::{
-    ErrorKind, Filter, NewSubscription, OnDead, Order, Position, Result, RetryPolicy, Start, Store,
+    ErrorKind, Filter, Members, NewSubscription, OnDead, Order, Position, Result, RetryPolicy, Start, Store,
     Subscription, Tuning,
 };
 use serde::Serialize;
@@ -15,6 +14,7 @@ use super::Context;
 use crate::args::{SubscriptionArgs, SubscriptionCommand};
 use crate::confirm::consent;
 use crate::output::{Cell, Column, Page, Role, View};
+use crate::shard_map::shard_map;
 use crate::text;
 
 /// Runs one of the verbs.
@@ -141,6 +141,7 @@ impl SubscriptionArgs {
         let attempts = self.attempts.unwrap_or(tuning.retry.attempts());
         let retry: &RetryPolicy = self.retry.as_ref().unwrap_or(&tuning.retry);
         tuning.retry = retry.clone().attempts_max(attempts);
+        tuning.members = self.members.map_or(tuning.members, Into::into);
         tuning.concurrency = self.concurrency.unwrap_or(tuning.concurrency);
         tuning.timeout = self.timeout.unwrap_or(tuning.timeout);
     }
@@ -167,6 +168,7 @@ pub(super) struct SubscriptionView<'a> {
     dead: u64,
     parked_count: u64,
     parked: &'a [ParkedReport],
+    members: &'a [MemberReport],
     shards: &'a [ShardReport],
     #[serde(skip)]
     lag: String,
@@ -183,13 +185,14 @@ impl<'a> SubscriptionView<'a> {
             dead: report.dead,
             parked_count: report.parked_count,
             parked: &report.parked,
+            members: &report.members,
             shards: &report.shards,
             lag: report.lag.map_or_else(String::new, text::span),
         }
     }
 
     fn state(&self) -> Cell {
-        match (self.subscription.paused_at, is_held(self.shards)) {
+        match (self.subscription.paused_at, is_held(self.members, self.shards)) {
             (Some(_), _) => Cell::new("paused").role(Role::Waits),
             (None, true) => Cell::new("running").role(Role::Good),
             (None, false) => Cell::new("no member").role(Role::Waits),
@@ -214,7 +217,8 @@ impl<'a> SubscriptionView<'a> {
             ("order", Cell::new(order_word(*order))),
             ("on dead", Cell::new(on_dead_word(*on_dead))),
             ("retry", Cell::new(format!("{}, {} attempts", tuning.retry, tuning.retry.attempts()))),
-            ("concurrency", Cell::new(tuning.concurrency.to_string())),
+            ("members", Cell::new(members_word(tuning.members))),
+            ("concurrency", Cell::new(format!("{} in each member", tuning.concurrency))),
             ("time-out", Cell::new(format_duration(tuning.timeout))),
             ("created", Cell::new(page.when(self.subscription.created_at))),
             ("state", state),
@@ -257,14 +261,8 @@ impl View for SubscriptionView<'_> {
     fn human(&self, page: &Page) -> String {
         let mut text = self.settings(page);
         if !self.shards.is_empty() {
-            let columns = [Column::left("SHARDS"), Column::right("POSITION"), Column::left("MEMBER")];
-            let mut table = page.table(columns);
-            for group in group_shards(self.shards) {
-                let member = group.member.map_or_else(|| Cell::new("none").role(Role::Waits), Cell::new);
-                table.row([Cell::new(&group.ranges), Cell::new(&group.position), member]);
-            }
             text.push('\n');
-            text.push_str(&table.finish());
+            text.push_str(&shard_map(page, self.members, self.shards));
         }
         if !self.parked.is_empty() {
             text.push('\n');
@@ -274,9 +272,10 @@ impl View for SubscriptionView<'_> {
     }
 }
 
-/// Whether a member delivers it.
-pub(super) fn is_held(shards: &[ShardReport]) -> bool {
-    shards.iter().any(|shard| shard.member.is_some())
+/// Whether a member delivers some of it.
+pub(super) fn is_held(members: &[MemberReport], shards: &[ShardReport]) -> bool {
+    let holds = |member: &MemberReport| shards.iter().any(|shard| shard.member == Some(member.id));
+    members.iter().any(|member| member.lives && holds(member))
 }
 
 fn order_word(order: Order) -> &'static str {
@@ -286,50 +285,18 @@ fn order_word(order: Order) -> &'static str {
     }
 }
 
+fn members_word(members: Members) -> &'static str {
+    match members {
+        Members::Many => "many: each holds an even part of the shards",
+        Members::One => "one: it holds all shards, others stand by",
+    }
+}
+
 fn on_dead_word(on_dead: OnDead) -> &'static str {
     match on_dead {
         OnDead::Skip => "skip: later events of the key go on",
         OnDead::Hold => "hold: later events of the key wait for a replay or discard",
     }
-}
-
-/// Shards of one member at one position.
-#[derive(Debug, PartialEq, Eq)]
-struct ShardGroup<'a> {
-    ranges: String,
-    position: String,
-    member: Option<&'a str>,
-}
-
-/// Most shards of a subscription look alike, so they are shown together: `0-15`.
-fn group_shards(shards: &[ShardReport]) -> Vec<ShardGroup<'_>> {
-    let mut groups: BTreeMap<_, Vec<u16>> = BTreeMap::new();
-    for report in shards {
-        groups.entry((report.member.as_deref(), report.position)).or_default().push(report.shard.0);
-    }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, shards)| shards.first().copied());
-    groups
-        .into_iter()
-        .map(|((member, position), shards)| ShardGroup {
-            ranges: ranges(&shards),
-            position: position.to_string(),
-            member,
-        })
-        .collect()
-}
-
-fn ranges(numbers: &[u16]) -> String {
-    let mut text = String::new();
-    for run in numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
-        let separator = if text.is_empty() { "" } else { ", " };
-        let _ = match run {
-            [only] => write!(text, "{separator}{only}"),
-            [first, .., last] => write!(text, "{separator}{first}-{last}"),
-            [] => Ok(()),
-        };
-    }
-    text
 }
 
 /// All subscriptions.
@@ -423,6 +390,7 @@ impl View for Deleted {
 mod tests {
     use std::time::Duration;
 
+    use postrider_core::settle::MemberId;
     use postrider_core::subscription::SubscriptionId;
     use postrider_core::{Epoch, EventId, Key, Mode, Shard};
 
@@ -446,19 +414,22 @@ mod tests {
         }
     }
 
-    fn shard(shard: u16, last_id: i64, member: Option<&str>) -> ShardReport {
+    const MEMBER: MemberId = MemberId(7);
+
+    fn shard(shard: u16) -> ShardReport {
         ShardReport {
             shard: Shard(shard),
-            position: Position::START.at(EventId(last_id)),
+            position: Position::START.at(EventId(1200)),
             epoch: Epoch(1),
-            member: member.map(str::to_owned),
+            member: (shard != 2).then_some(MEMBER),
         }
     }
 
     fn report() -> SubscriptionReport {
         SubscriptionReport {
             subscription: subscription("audit"),
-            shards: (0..4).map(|n| shard(n, 1200, (n != 2).then_some("host:1"))).collect(),
+            members: vec![MemberReport { id: MEMBER, name: "host:1".to_owned(), lives: true }],
+            shards: (0..4).map(shard).collect(),
             lag_events: 1234,
             lag: Some(Duration::from_secs(3)),
             pending: 3,
@@ -500,7 +471,8 @@ wants         topic order.*
 order         key: events of one key wait for each other
 on dead       skip: later events of the key go on
 retry         exponential:500ms..10m, 20 attempts
-concurrency   16
+members       many: each holds an even part of the shards
+concurrency   16 in each member
 time-out      1m
 created       30 min ago (2026-11-15T08:00:00Z)
 state         running
@@ -510,9 +482,9 @@ leased        0
 dead          1
 parked keys   2
 
-SHARDS  POSITION  MEMBER
-0-1, 3      1200  host:1
-2           1200  none
+MEMBER  HOLDS  POSITION  SHARDS
+host:1      3      1200  ■■·■
+nobody      1      1200  ··■·
 
 PARKED KEY  HEAD  WAITING  NEXT ATTEMPT
 42            17        3  in 12 s
@@ -524,12 +496,6 @@ and 1 more
         assert_eq!(json["lag_seconds"], 3.0);
         assert_eq!(json["tuning"]["retry"]["attempts_max"], 20);
         assert_eq!(json["shards"][2]["member"], serde_json::Value::Null);
-    }
-
-    #[test]
-    fn shards_are_shown_in_ranges() {
-        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8, 65535]), "0-2, 5, 7-8, 65535");
-        assert_eq!(ranges(&[]), "");
     }
 
     #[test]

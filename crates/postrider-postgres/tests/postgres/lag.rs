@@ -104,7 +104,9 @@ async fn a_report_tells_rows_lanes_and_owners() {
     assert_eq!((report.pending, report.leased, report.dead, report.parked_count), (3, 0, 2, 2));
     assert_eq!((report.parked[0].head, report.parked[0].waiting), (ids[0], 3));
     assert_eq!((report.parked[1].key.as_str(), report.parked[1].waiting), ("b", 1));
-    assert_eq!((report.shards[7].member.as_deref(), &report.shards[8].member), (Some("here"), &None));
+    let here = &report.members[0];
+    assert_eq!((here.name.as_str(), here.lives, report.members.len()), ("here", true, 1));
+    assert_eq!((report.shards[7].member, report.shards[8].member), (Some(here.id), None));
     let first = scene.stands("mail", ids[0]).await;
     let errors: Vec<&str> = first.history.iter().map(|attempt| attempt.error.as_str()).collect();
     assert_eq!((first.attempts, errors), (3, vec!["no 1", "no 2", "no 3"]));

@@ -1,7 +1,7 @@
 //! What people see is what there is.
 
 use postrider_core::settle::Settle;
-use postrider_core::store::DeliveryReport;
+use postrider_core::store::{DeliveryReport, MemberReport};
 use postrider_core::time::Clock;
 use postrider_core::{DeliveryState, EventId, LogStore, NewSubscription, Position, Store};
 
@@ -116,11 +116,28 @@ pub async fn parked_lanes_are_reported<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
+/// A report names who holds something and who only stands for it, and tells two of one name apart.
+pub async fn members_are_named_with_their_part<R: Rig>(rig: &R) -> Kept {
+    let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
+    let second = rig.second().await;
+    let namesake = second.member_join("ada").await?;
+    let stranger = second.member_join("eve").await?;
+    second.shards_survey(SUBSCRIPTION, namesake, true).await?;
+    second.shards_survey(SUBSCRIPTION, stranger, false).await?;
+    let members = async || -> Kept<_> { Ok(rig.store().subscription_report(SUBSCRIPTION).await?.members) };
+    let here = |id| MemberReport { id, name: "ada".to_owned(), lives: true };
+    assert_eq!(members().await?, [here(owner.member), here(namesake)]);
+    rig.clock().advance(rig.store().pace().lease + SECOND);
+    second.member_beat(namesake).await?;
+    assert_eq!(members().await?, [MemberReport { lives: false, ..here(owner.member) }, here(namesake)]);
+    Ok(())
+}
+
 /// A shard names its holder while it has one.
 pub async fn shards_name_their_holder<R: Rig>(rig: &R) -> Kept {
     let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
     let shards = async || -> Kept<_> { Ok(rig.store().subscription_report(SUBSCRIPTION).await?.shards) };
-    assert!(shards().await?.iter().all(|shard| shard.member.as_deref() == Some("ada")));
+    assert!(shards().await?.iter().all(|shard| shard.member == Some(owner.member)));
     assert!(shards().await?.is_sorted_by(|a, b| a.shard < b.shard));
     rig.store().member_leave(owner.member).await?;
     assert!(shards().await?.iter().all(|shard| shard.member.is_none()));

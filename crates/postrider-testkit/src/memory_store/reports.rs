@@ -1,6 +1,9 @@
 //! What people see.
 
-use postrider_core::store::{DeliveryReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport};
+use postrider_core::settle::MemberId;
+use postrider_core::store::{
+    DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport,
+};
 use postrider_core::{
     DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription,
 };
@@ -60,6 +63,7 @@ impl State {
         let parked = progress.parked_reports();
         SubscriptionReport {
             subscription: Subscription::clone(&progress.subscription),
+            members: self.member_reports(progress, time),
             shards: self.shard_reports(progress),
             lag_events: unread.count() as u64,
             lag,
@@ -72,7 +76,6 @@ impl State {
     }
 
     fn shard_reports(&self, progress: &Progress) -> Vec<ShardReport> {
-        let named = |owner| self.members.get(&owner).map(|member| member.name.clone());
         progress
             .shards
             .iter()
@@ -81,7 +84,21 @@ impl State {
                 shard: Shard(index as u16),
                 position: shard.position,
                 epoch: shard.epoch,
-                member: shard.owner.and_then(named),
+                member: shard.owner.filter(|owner| self.members.contains_key(owner)),
+            })
+            .collect()
+    }
+
+    fn member_reports(&self, progress: &Progress, time: Time) -> Vec<MemberReport> {
+        let owns = |id: &MemberId| progress.shards.iter().any(|shard| shard.owner == Some(*id));
+        let takes_part = |id: &MemberId| progress.standing.contains(id) || owns(id);
+        self.members
+            .iter()
+            .filter(|(id, _)| takes_part(id))
+            .map(|(id, member)| MemberReport {
+                id: *id,
+                name: member.name.clone(),
+                lives: self.lives(*id, time),
             })
             .collect()
     }
