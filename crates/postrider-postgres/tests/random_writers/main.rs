@@ -1,10 +1,12 @@
 //! Many writers do whatever writers do, a relay is killed or the server crashes, and afterwards every promise was kept.
 //!
+//! `POSTRIDER_REGROUPINGS` says how often the number of members changes, every two seconds,
 //! `POSTRIDER_TRANSACTIONS` says how many transactions are committed over all tests, `POSTRIDER_SEED` repeats a run as far
 //! as chance goes: who is scheduled when is not ours to repeat.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod group;
 mod receivers;
 mod writers;
 
@@ -15,6 +17,7 @@ use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_testkit::history::Fault;
 use postrider_testkit::postgres::{Database, Server, Settings, Version, shared};
 
+use group::Group;
 use receivers::Receivers;
 use writers::Writers;
 
@@ -142,6 +145,38 @@ async fn crashed(version: Version) {
     };
     scene.receivers.fault(Fault::Crash).await;
     scene.finish().await;
+}
+
+/// Members come and go every two seconds; who goes is told to end or is killed.
+async fn regrouped(version: Version) {
+    let scene = Scene::new(shared(version).create_database()).await;
+    scene.writers.go_on();
+    let mut rng = fastrand::Rng::with_seed(scene.seed);
+    let mut group = Group::default();
+    let changes = async {
+        let sizes = [2, 3, 1, 4].into_iter().cycle();
+        for size in sizes.take(number("POSTRIDER_REGROUPINGS").unwrap_or(8) as usize) {
+            group.resize(&scene, size, &mut rng).await;
+            // tidy: sleep because members are to change at any moment of what they do
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        scene.writers.stop();
+    };
+    tokio::join!(changes, scene.writers.run());
+    group.end_all().await;
+    println!("{} events, {} killed, {} ended", scene.writers.emitted().len(), group.killed, group.ended);
+    assert!(group.ended + group.killed >= 6, "members came and went");
+    scene.finish().await;
+}
+
+#[tokio::test]
+async fn members_that_come_and_go_lose_nothing_on_postgresql_15() {
+    regrouped(Version::V15).await;
+}
+
+#[tokio::test]
+async fn members_that_come_and_go_lose_nothing_on_postgresql_18() {
+    regrouped(Version::V18).await;
 }
 
 #[tokio::test]

@@ -45,7 +45,14 @@ impl Receivers {
 
     /// A relay with a worker for each subscription: another life.
     pub(crate) fn relay(&self, store: PostgresStore) -> Relay<PostgresStore> {
-        let life = Incarnation(self.lives.fetch_add(1, Ordering::Relaxed) + 1);
+        self.relay_of(self.begin_life(), store)
+    }
+
+    pub(crate) fn begin_life(&self) -> Incarnation {
+        Incarnation(self.lives.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(crate) fn relay_of(&self, life: Incarnation, store: PostgresStore) -> Relay<PostgresStore> {
         let mut relay = Relay::new(store).name(format!("life-{}", life.0)).seed(self.seed ^ life.0);
         for name in SUBSCRIPTIONS {
             let (state, seed) = (Arc::clone(&self.state), self.seed);
@@ -83,11 +90,16 @@ impl Receivers {
 
     /// Notes that something went wrong which explains repeats. What was ended may end a moment later.
     pub(crate) async fn fault(&self, fault: Fault) {
-        self.state.history.fault(fault, None);
+        self.fault_of(fault, None).await;
+    }
+
+    /// The same of one life: repeats of what others did stay unexplained.
+    pub(crate) async fn fault_of(&self, fault: Fault, life: Option<Incarnation>) {
+        self.state.history.fault(fault, life);
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        self.state.history.fault(fault, None);
+        self.state.history.fault(fault, life);
     }
 
     /// Panics if a promise was broken.

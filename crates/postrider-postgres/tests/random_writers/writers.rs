@@ -36,7 +36,7 @@ const TABLES: &str = "
 pub(crate) struct Writers {
     db: Database,
     seed: u64,
-    wanted: usize,
+    wanted: AtomicUsize,
     committed: AtomicUsize,
     moved: Notify,
 }
@@ -44,11 +44,22 @@ pub(crate) struct Writers {
 impl Writers {
     pub(crate) fn new(db: &Database, seed: u64, wanted: usize) -> Self {
         db.query(TABLES);
+        let wanted = AtomicUsize::new(wanted);
         Self { db: db.clone(), seed, wanted, committed: AtomicUsize::new(0), moved: Notify::new() }
     }
 
     pub(crate) fn wanted(&self) -> usize {
-        self.wanted
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Writes until it is told to stop.
+    pub(crate) fn go_on(&self) {
+        self.wanted.store(usize::MAX, Ordering::Relaxed);
+    }
+
+    /// What is committed is enough.
+    pub(crate) fn stop(&self) {
+        self.wanted.store(0, Ordering::Relaxed);
     }
 
     /// Writes until enough was committed.
@@ -87,7 +98,7 @@ impl Writers {
         let mut rng = fastrand::Rng::with_seed(self.seed ^ (number as u64).wrapping_mul(0x9e37_79b9));
         let mut session = None;
         for turn in 0_u64.. {
-            if self.committed.load(Ordering::Relaxed) >= self.wanted {
+            if self.committed.load(Ordering::Relaxed) >= self.wanted() {
                 return;
             }
             let client = match session.take() {
