@@ -528,6 +528,9 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         sql: bool,
     },
+    /// Go on with a PostgreSQL store that was restored from a dump, upgraded by pg_upgrade or replicated from another
+    /// server. Restores to a point in time and failovers need nothing
+    Adopt,
     /// Look for damage (exit 10 if there is any)
     Check,
     /// Remove events that are older than the retention and that every subscription is past

@@ -7,7 +7,7 @@ use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
 use crate::args::{STORE_DEFAULT, StoreCommand};
-use crate::commands::store::{RoleView, RolesView, Script};
+use crate::commands::store::{AdoptedView, RoleView, RolesView, Script};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
 
@@ -78,6 +78,11 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                     "SQLite has no roles: whoever may write the file may do everything. Name a store on PostgreSQL",
                 ));
             }
+            if let Action::Store(StoreCommand::Adopt) = action {
+                return Err(Error::invalid(
+                    "a SQLite file that was restored can be used as it is. Name a store on PostgreSQL",
+                ));
+            }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
                 .check(action.first_look() == FirstLook::Thorough);
@@ -94,6 +99,10 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
             let options = (**options).clone().migrate(action.absent_store() == Absent::Create);
             if let Action::Store(StoreCommand::Roles { prefix, sql }) = action {
                 return roles(options, prefix, sql, context).await;
+            }
+            if let Action::Store(StoreCommand::Adopt) = action {
+                let adopted = AdoptedView::new(PostgresStore::adopt(options, &context.actor).await?);
+                return context.output.show(&adopted).map(|()| exit::OK);
             }
             let store = PostgresStore::open(options).await?;
             commands::run(&store, action, context).await

@@ -33,6 +33,7 @@
 //! handed out once the server's WAL is flushed as far as it reached when its snapshot had been taken.
 
 mod ladder;
+mod restamp;
 mod snapshot;
 mod tail;
 #[cfg(test)]
@@ -40,6 +41,7 @@ mod tests;
 mod tick;
 
 pub use ladder::{Ladder, RUNGS_MAX, Rung};
+pub use restamp::{Class, Restamped, restamp};
 pub use snapshot::{Snapshot, Xid};
 pub use tail::{LogRow, Pending, Served, TAIL_BYTES_MAX, TAIL_ROWS_MAX, Tail, TailWindow};
 pub use tick::{Lsn, Probe, Tick, Window};

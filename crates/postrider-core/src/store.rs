@@ -32,8 +32,9 @@ use crate::time::Timestamp;
 /// Every change that destroys or skips something takes the name of the `actor` and leaves a line in the
 /// store's audit table, in the same transaction.
 pub trait Store: Clone + Send + Sync + 'static {
-    /// The store's identity, made at its first migration; part of every deduplication id.
-    fn id(&self) -> &str;
+    /// The store's identity, made at its first migration, and anew when a failover or restore has made it another store;
+    /// part of every deduplication id. It does not change while shards are held.
+    fn id(&self) -> String;
 
     /// Whether payloads and headers are shown to whoever has opened the store. Where they are withheld, events and dead
     /// letters come with empty ones, which says nothing about what was emitted.

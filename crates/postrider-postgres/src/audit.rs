@@ -19,8 +19,22 @@ impl Entry<'_> {
 
     /// Writes a line for each event.
     pub(crate) async fn write_each(&self, tx: &Tx<'_>, what: &[(&str, Option<EventId>)]) -> Result<()> {
-        let (subscriptions, events): (Vec<&str>, Vec<Option<i64>>) =
-            what.iter().map(|(subscription, event)| (*subscription, event.map(|id| id.0))).unzip();
+        let (subscriptions, events) =
+            what.iter().map(|(subscription, event)| (Some(*subscription), event.map(|id| id.0))).unzip();
+        self.put(tx, subscriptions, events).await
+    }
+
+    /// Writes a line for the store as a whole.
+    pub(crate) async fn write_of_store(&self, tx: &Tx<'_>) -> Result<()> {
+        self.put(tx, vec![None], vec![None]).await
+    }
+
+    async fn put(
+        &self,
+        tx: &Tx<'_>,
+        subscriptions: Vec<Option<&str>>,
+        events: Vec<Option<i64>>,
+    ) -> Result<()> {
         tx.execute(
             sql!("audit_put"),
             &[&self.actor, &self.action, &subscriptions, &events, &self.detail],

@@ -76,6 +76,7 @@ macro_rules! sql {
     };
 }
 
+mod adopt;
 mod attempt;
 mod audit;
 #[cfg(feature = "bench")]
@@ -92,6 +93,7 @@ mod event_row;
 mod fence;
 mod fetch;
 mod holding;
+mod identity;
 mod lag;
 mod lane;
 mod link;
@@ -125,6 +127,7 @@ mod work;
 
 pub use tokio_postgres;
 
+pub use adopt::Adopted;
 pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, PostgresOptions};

@@ -13,6 +13,7 @@ use postrider_core::{EventId, Failure, LogStore, Position, Result, ShardSet};
 use crate::error::Doing;
 use crate::fence::{Standing, fence, lost};
 use crate::holding::Sessions;
+use crate::identity::identify;
 use crate::lock::lock_settle;
 use crate::session::{Session, Tx};
 use crate::settle::settle_apply;
@@ -78,8 +79,15 @@ impl LogStore for PostgresStore {
         let mut session = self.inner.writer.session().await?;
         let sessions = Sessions { reader: reader.id(), writer: session.id() };
         let tx = session.begin().await?;
+        // On the server on which the shards are: a lost connection may be all that is seen of a failover.
+        let id = identify(&tx, &self.inner.options).await?;
+        if id != self.inner.identity.get() {
+            // It may have been made just now, and goes into the world with the first event.
+            tx.run("set local synchronous_commit = on", "begin under a new identity").await?;
+        }
         let taken = shard::shards_take(&tx, subscription, member, wanted, sessions, &reader).await?;
         tx.commit("take a subscription's shards").await?;
+        self.inner.identity.set(id, &self.inner.options);
         Ok(taken.map(|(taken, holding)| {
             self.inner.holdings.put(&taken.hold, holding);
             taken

@@ -47,9 +47,9 @@ pub fn schema_sql(schema: &str) -> Result<String> {
     Ok(script)
 }
 
-/// Brings the schema up to date, if that is wanted, and returns the store's identity. Of several processes that
-/// try at once one does it, and the others find it done: the version is read again under the lock.
-pub(crate) async fn migrate(session: &mut Session, options: &PostgresOptions) -> Result<String> {
+/// Brings the schema up to date, if that is wanted. Of several processes that try at once one does it, and the others
+/// find it done: the version is read again under the lock.
+pub(crate) async fn migrate(session: &mut Session, options: &PostgresOptions) -> Result<()> {
     let tx = session.begin().await?;
     let found = schema_version(&tx).await?;
     if schema_check(options, found.as_deref())? < SCHEMA_VERSION {
@@ -60,9 +60,7 @@ pub(crate) async fn migrate(session: &mut Session, options: &PostgresOptions) ->
         }
         bring_up(&tx, options).await?;
     }
-    let id = tx.query_one(sql!("meta_get"), &[&"store_id"], "read the store's identity").await?;
-    tx.commit("commit a migration").await?;
-    id.try_get(0).doing("read the store's identity")
+    tx.commit("commit a migration").await
 }
 
 async fn bring_up(tx: &Tx<'_>, options: &PostgresOptions) -> Result<()> {

@@ -15,16 +15,18 @@ use postrider_core::{
 use tokio::sync::{Mutex, Notify};
 use tracing::warn;
 
+use crate::adopt::Adopted;
 use crate::fetch::SharedTail;
 use crate::holding::Holdings;
+use crate::identity::{Identity, identify};
 use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
 use crate::roles::Roles;
-use crate::session::Role;
+use crate::session::{Role, Session};
 use crate::straggler::Stragglers;
 use crate::subscription::Change;
-use crate::{check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription};
+use crate::{adopt, check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription};
 
 /// What people look at: in one transaction, so that all of it is read on one connection.
 macro_rules! read {
@@ -59,7 +61,7 @@ pub struct PostgresStore {
 }
 
 pub(crate) struct Inner {
-    pub(crate) id: String,
+    pub(crate) identity: Identity,
     payloads: Payloads,
     pub(crate) options: Arc<PostgresOptions>,
     pub(crate) reader: SharedLink,
@@ -87,10 +89,11 @@ impl PostgresStore {
         let operator = Link::new(Role::Operator, &options);
         let (id, payloads) = {
             let mut session = operator.session().await?;
-            (migrate::migrate(&mut session, &options).await?, session.payloads())
+            migrate::migrate(&mut session, &options).await?;
+            (identified(&mut session, &options).await?, session.payloads())
         };
         let inner = Inner {
-            id,
+            identity: Identity::new(id),
             payloads,
             reader: SharedLink::new(Role::Reader, &options),
             writer: Link::new(Role::Writer, &options),
@@ -118,9 +121,30 @@ impl PostgresStore {
         tx.commit(what).await
     }
 
+    /// Makes this server the home of a store that was restored from a dump, upgraded or replicated from another server,
+    /// under a new identity. No producer may emit until it is done, which it sees to; it reads and writes the whole log.
+    /// None if the store is at home here. Whoever calls it must own the schema.
+    pub async fn adopt(options: PostgresOptions, actor: &str) -> Result<Option<Adopted>> {
+        let options = Arc::new(options);
+        let operator = Link::new(Role::Operator, &options);
+        let mut session = operator.session().await?;
+        migrate::migrate(&mut session, &options).await?;
+        let tx = session.begin().await?;
+        let adopted = adopt::adopt(&tx, actor).await?;
+        tx.commit("adopt the store").await?;
+        Ok(adopted)
+    }
+
     async fn subscription_change(&self, name: &str, change: Change) -> Result<Subscription> {
         Ok(change!(self, "change a subscription", |tx| subscription::subscription_change(&tx, name, &change)))
     }
+}
+
+async fn identified(session: &mut Session, options: &PostgresOptions) -> Result<String> {
+    let tx = session.begin().await?;
+    let id = identify(&tx, options).await?;
+    tx.commit("find out who this store is").await?;
+    Ok(id)
 }
 
 impl fmt::Debug for PostgresStore {
@@ -130,8 +154,8 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn id(&self) -> &str {
-        &self.inner.id
+    fn id(&self) -> String {
+        self.inner.identity.get()
     }
 
     fn payloads(&self) -> Payloads {
@@ -224,7 +248,7 @@ impl Store for PostgresStore {
 
     async fn stats(&self) -> Result<StoreReport> {
         let place = self.inner.options.to_string();
-        Ok(read!(self, |tx| report::store_report(&tx, &self.inner.id, &place)))
+        Ok(read!(self, |tx| report::store_report(&tx, &self.inner.identity.get(), &place)))
     }
 
     async fn check(&self) -> Result<Vec<String>> {

@@ -188,8 +188,7 @@ impl<S: LogStore> Owner<S> {
             forget_to_park: context.sabotage == Some(crate::sabotage::Sabotage::ForgetToPark),
         };
         let pace = store.pace();
-        let origin =
-            Arc::new(Origin { subscription: subscription.name.clone(), store_id: store.id().to_owned() });
+        let origin = Arc::new(Origin { subscription: subscription.name.clone(), store_id: store.id() });
         let lanes = Lanes::new(rules, Arc::clone(&origin), &taken);
         Self {
             read_to: lanes.read_to(),

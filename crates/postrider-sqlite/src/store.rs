@@ -155,8 +155,8 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn id(&self) -> &str {
-        &self.inner.id
+    fn id(&self) -> String {
+        self.inner.id.clone()
     }
 
     async fn event_emit(&self, mut events: Vec<NewEvent>) -> Result<Vec<EventId>> {

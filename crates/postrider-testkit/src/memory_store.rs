@@ -218,8 +218,8 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn id(&self) -> &str {
-        &self.shared.options.id
+    fn id(&self) -> String {
+        self.shared.options.id.clone()
     }
 
     async fn event_emit(&self, mut events: Vec<NewEvent>) -> Result<Vec<EventId>> {
@@ -310,7 +310,7 @@ impl Store for MemoryStore {
     }
 
     async fn stats(&self) -> Result<StoreReport> {
-        self.call("stats", None, |state, time| Ok(state.stats(self.id(), time))).await
+        self.call("stats", None, |state, time| Ok(state.stats(&self.id(), time))).await
     }
 
     async fn check(&self) -> Result<Vec<String>> {

@@ -1,8 +1,10 @@
 //! `postrider store`.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use postrider_core::{Result, Store};
+use postrider_postgres::Adopted;
 use serde::Serialize;
 
 use super::Context;
@@ -24,7 +26,9 @@ pub(crate) async fn run<S: Store>(store: &S, command: StoreCommand, context: &Co
             };
             context.output.show(&migrated).map(|()| exit::OK)
         }
-        StoreCommand::Roles { .. } => unreachable!("only the place that knows PostgreSQL makes roles"),
+        StoreCommand::Roles { .. } | StoreCommand::Adopt => {
+            unreachable!("the place that knows PostgreSQL has done it")
+        }
         StoreCommand::Check => {
             let checked = Checked { findings: store.check().await? };
             context.output.show(&checked)?;
@@ -82,6 +86,47 @@ impl View for RolesView {
             table.row([Cell::new(&role.name), Cell::new(role.purpose)]);
         }
         table.finish()
+    }
+}
+
+/// What an adoption did; nothing if the store was at home.
+#[derive(Debug, Serialize)]
+pub(crate) struct AdoptedView {
+    adopted: bool,
+    store_id: Option<String>,
+    events: u64,
+    sequence_to: Option<i64>,
+}
+
+impl AdoptedView {
+    pub(crate) fn new(adopted: Option<Adopted>) -> Self {
+        Self {
+            adopted: adopted.is_some(),
+            events: adopted.as_ref().map_or(0, |adopted| adopted.events),
+            sequence_to: adopted.as_ref().and_then(|adopted| adopted.sequence_to),
+            store_id: adopted.map(|adopted| adopted.store_id),
+        }
+    }
+}
+
+impl View for AdoptedView {
+    fn human(&self, page: &Page) -> String {
+        let Some(store_id) = &self.store_id else {
+            return "the store is at home on this server: there was nothing to do\n".to_owned();
+        };
+        let mut text = format!(
+            "{} the store, now {store_id}: {} renumbered; relays and producers can go on\n",
+            page.paint(Role::Good, "adopted"),
+            text::counted(self.events, "event"),
+        );
+        if let Some(last) = self.sequence_to {
+            let _ = writeln!(
+                text,
+                "the sequence of ids had not been restored and goes on behind {last}; events that were emitted here before \
+                 may be delivered again"
+            );
+        }
+        text
     }
 }
 

@@ -75,7 +75,9 @@ fn a_subscription_lives_from_create_to_delete() {
             .starts_with("audit         topic order, type *.created  no member    1"),
         "{human}"
     );
-    assert!(place.ok(&["subscription", "show", "audit"]).contains("nobody     16         0  ■■■■■■■■■■■■■■■■\n"));
+    assert!(
+        place.ok(&["subscription", "show", "audit"]).contains("nobody     16         0  ■■■■■■■■■■■■■■■■\n")
+    );
 
     assert!(place.ok(&["subscription", "pause", "audit"]).starts_with("paused audit"));
     assert_ne!(place.json(&["subscription", "show", "audit"])["paused_at"], Value::Null);

@@ -267,10 +267,60 @@ begin
 end
 $$;
 
+-- Which server this is: its identifier, then the timeline of its write-ahead log, which is a new one after every failover
+-- and every restore to a point in time, and the database.
+create function postrider.home() returns text
+language sql volatile
+set search_path = pg_catalog, pg_temp
+return (select system_identifier from pg_control_system()) || '/'
+    || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || '.'
+    || (select oid from pg_database where datname = current_database());
+
+-- Says who the store is, and whether this server is its home.
+--
+-- On another timeline of the same server the positions are as consistent as the events: the log goes on. But ids of
+-- events that did not make it here are issued again, so that what deduplicates by them must be able to tell the two
+-- apart: the store gets a new identity. On another server the xids mean nothing, and somebody has to say what this is.
+--
+-- It runs with the rights of the schema's owner, so that whoever comes first after a failover can do it, and decides by
+-- itself.
+create function postrider.identify(out store_id text, out is_home boolean)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    here text := postrider.home();
+    known text;
+begin
+    select value into known from postrider.meta where name = 'home';
+    select value into store_id from postrider.meta where name = 'store_id';
+    is_home := split_part(known, '/', 1) = split_part(here, '/', 1);
+    if not is_home or known = here then
+        return;
+    end if;
+    -- Of several that come at once the first does it.
+    select value into known from postrider.meta where name = 'home' for update;
+    if known <> here then
+        update postrider.meta set value = here where name = 'home';
+        update postrider.meta set value = substr(md5(gen_random_uuid()::text), 1, 16) where name = 'store_id';
+        insert into postrider.audit (at, actor, action, detail)
+        select postrider.clock(), session_user, 'store_moved',
+            format('from %s to %s; its identity was %s', split_part(known, '/', 2), split_part(here, '/', 2), store_id);
+    end if;
+    select value into store_id from postrider.meta where name = 'store_id';
+end
+$$;
+
+revoke execute on function postrider.home from public;
+revoke execute on function postrider.identify from public;
+
 -- Whoever may emit is told so by name; see the guide for a producer's grants.
 revoke execute on function postrider.emit from public;
 
 insert into postrider.meta (name, value)
-values ('schema_version', '1'), ('store_id', substr(md5(gen_random_uuid()::text), 1, 16));
+values
+    ('schema_version', '1'),
+    ('store_id', substr(md5(gen_random_uuid()::text), 1, 16)),
+    ('home', postrider.home());
 
 insert into postrider.position_table (current, switched_at) values ('a', postrider.clock());

@@ -33,6 +33,38 @@ begin
 end
 $$;
 
+CREATE FUNCTION postrider.home() RETURNS text
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    RETURN (((((SELECT pg_control_system.system_identifier FROM pg_control_system() pg_control_system(pg_control_version, catalog_version_no, system_identifier, pg_control_last_modified)) || '/'::text) || "left"(pg_walfile_name(pg_current_wal_insert_lsn()), 8)) || '.'::text) || (SELECT pg_database.oid FROM pg_database WHERE (pg_database.datname = current_database())));
+
+CREATE FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    here text := postrider.home();
+    known text;
+begin
+    select value into known from postrider.meta where name = 'home';
+    select value into store_id from postrider.meta where name = 'store_id';
+    is_home := split_part(known, '/', 1) = split_part(here, '/', 1);
+    if not is_home or known = here then
+        return;
+    end if;
+    -- Of several that come at once the first does it.
+    select value into known from postrider.meta where name = 'home' for update;
+    if known <> here then
+        update postrider.meta set value = here where name = 'home';
+        update postrider.meta set value = substr(md5(gen_random_uuid()::text), 1, 16) where name = 'store_id';
+        insert into postrider.audit (at, actor, action, detail)
+        select postrider.clock(), session_user, 'store_moved',
+            format('from %s to %s; its identity was %s', split_part(known, '/', 2), split_part(here, '/', 2), store_id);
+    end if;
+    select value into store_id from postrider.meta where name = 'store_id';
+end
+$$;
+
 CREATE TABLE postrider.attempt (
     subscription_id bigint NOT NULL,
     event_id bigint NOT NULL,
@@ -601,3 +633,7 @@ ALTER TABLE ONLY postrider.standing
     ADD CONSTRAINT standing_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
 REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) FROM PUBLIC;

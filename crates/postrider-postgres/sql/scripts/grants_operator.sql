@@ -2,6 +2,7 @@
 -- and discards dead letters, and looks at everything, payloads included. What it does is noted in the audit, which it
 -- cannot change. It removes no events and emits none.
 grant usage on schema "schema_name" to role_name;
+grant execute on function postrider.identify to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;

@@ -9,6 +9,7 @@ mod damage;
 mod epoch;
 mod locks;
 mod memory;
+mod moves;
 mod network;
 mod places;
 mod producers;

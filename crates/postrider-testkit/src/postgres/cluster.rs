@@ -35,7 +35,8 @@ impl Cluster {
         // The server tells its folder as the kernel does, without symbolic links.
         let folder = folder.canonicalize().expect("the folder was just made");
         let cluster = Self { folder };
-        match settings.identity {
+        match &settings.identity {
+            Identity::Of(data) => copy(data, &cluster.data()),
             Identity::Own => initdb(installation, &cluster.data()),
             Identity::Copied => copy(&template(installation), &cluster.data()),
         }

@@ -1,12 +1,18 @@
 //! How a server is set up.
 
+use std::path::PathBuf;
+
+use super::Server;
+
 /// Whether a cluster may be a copy of one that was made before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Identity {
     /// A copy, with the system identifier of all copies.
     Copied,
     /// Made anew, with a system identifier of its own.
     Own,
+    /// A copy of another server's data, with all that is in it.
+    Of(PathBuf),
 }
 
 /// Where a cluster's folder is.
@@ -73,6 +79,15 @@ impl Settings {
     #[must_use]
     pub fn own_identity(mut self) -> Self {
         self.identity = Identity::Own;
+        self
+    }
+
+    /// Begins with a copy of the data of another server, which must be stopped. With a file `standby.signal` or
+    /// `recovery.signal` it becomes its standby, or goes on in a timeline of its own.
+    #[must_use]
+    pub fn copy_of(mut self, server: &Server) -> Self {
+        assert!(server.pid().is_none(), "a running server's files are no whole");
+        self.identity = Identity::Of(server.cluster.data());
         self
     }
 
