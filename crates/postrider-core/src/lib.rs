@@ -24,6 +24,7 @@ pub mod emit;
 pub mod error;
 pub mod event;
 pub mod filter;
+pub mod handshake;
 pub mod limits;
 pub mod log;
 pub mod position;

@@ -5,10 +5,11 @@ use std::time::Duration;
 use postrider_core::refusal::member_is_forgotten;
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Result, ShardSet};
+use postrider_core::{Error, ErrorKind, Result, ShardSet};
 
 use crate::error::Doing;
 use crate::lock::lock_members;
+use crate::migrate::SCHEMA_VERSION;
 use crate::session::Tx;
 use crate::shard::shards_free;
 use crate::values::For;
@@ -17,9 +18,16 @@ use crate::values::For;
 /// from its next beat.
 pub(crate) async fn member_join(tx: &Tx<'_>, name: &str, lease: Duration) -> Result<MemberId> {
     let what = "register this process";
+    tx.query(sql!("migration_wait"), &[&tx.schema().name()], what).await?;
     tx.execute(sql!("member_forget_dead"), &[], what).await?;
-    let row = tx.query_one(sql!("member_join"), &[&name, &For(lease)], what).await?;
-    row.try_get(0).map(MemberId).doing(what)
+    let version = SCHEMA_VERSION as i32;
+    match tx.query_opt(sql!("member_join"), &[&name, &For(lease), &version], what).await? {
+        Some(row) => row.try_get(0).map(MemberId).doing(what),
+        None => Err(Error::new(
+            ErrorKind::Incompatible,
+            "the schema was migrated for newer versions of Postrider since this process has started: use one",
+        )),
+    }
 }
 
 /// Says that a member lives.

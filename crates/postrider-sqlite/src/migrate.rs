@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use postrider_core::{Error, ErrorKind, Result};
+use postrider_core::Result;
+use postrider_core::handshake::{Fit, fit};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
 use crate::error::Doing;
@@ -40,43 +41,42 @@ pub fn schema_sql() -> String {
     })
 }
 
+/// What the file says of its schema.
+pub(crate) struct Found {
+    version: String,
+    oldest: String,
+}
+
 /// Which schema the file has; none if it has no Postrider tables yet.
-pub(crate) fn schema_version(conn: &Connection) -> rusqlite::Result<Option<String>> {
+pub(crate) fn schema_found(conn: &Connection) -> rusqlite::Result<Option<Found>> {
     let exists: bool = conn.query_row(sql!("meta_exists"), [], |row| row.get(0))?;
     if !exists {
         return Ok(None);
     }
-    conn.query_row(sql!("meta_get"), ["schema_version"], |row| row.get(0)).optional()
+    let get = |name: &str| conn.query_row(sql!("meta_get"), [name], |row| row.get(0)).optional();
+    let Some(version) = get("schema_version")? else { return Ok(None) };
+    Ok(Some(Found { version, oldest: get("oldest_version")?.unwrap_or_default() }))
 }
 
 /// Refuses a schema that this version does not know. Called before anything is written.
-pub(crate) fn schema_check(path: &Path, found: Option<&str>) -> Result<u32> {
-    let Some(found) = found else { return Ok(0) };
-    match found.parse::<u32>() {
-        Ok(version) if version <= SCHEMA_VERSION => Ok(version),
-        _ => Err(Error::new(
-            ErrorKind::Incompatible,
-            format!(
-                "`{}` has schema version {found}, this version of Postrider knows {SCHEMA_VERSION}: use a \
-                 newer Postrider; nothing was changed",
-                path.display()
-            ),
-        )),
-    }
+pub(crate) fn schema_fit(path: &Path, found: Option<&Found>) -> Result<Fit> {
+    let found = found.map(|found| (found.version.as_str(), found.oldest.as_str()));
+    fit(&format!("`{}`", path.display()), found, SCHEMA_VERSION)
 }
 
 /// Brings the file up to date. Of several processes that try at once one does it, and the others find it
 /// done: the version is read again once the writer lock is held.
 pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
-    let found = schema_version(conn).doing("read the schema version")?;
-    if schema_check(path, found.as_deref())? == SCHEMA_VERSION {
+    let found = schema_found(conn).doing("read the schema version")?;
+    if schema_fit(path, found.as_ref())? == Fit::Works {
         return Ok(());
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).doing("begin a migration")?;
-    let found = schema_version(&tx).doing("read the schema version")?;
-    let version = schema_check(path, found.as_deref())?;
-    for migration in MIGRATIONS.iter().filter(|migration| migration.version > version) {
-        apply(&tx, migration)?;
+    let found = schema_found(&tx).doing("read the schema version")?;
+    if let Fit::Older(version) = schema_fit(path, found.as_ref())? {
+        for migration in MIGRATIONS.iter().filter(|migration| migration.version > version) {
+            apply(&tx, migration)?;
+        }
     }
     tx.commit().doing("commit a migration")
 }
@@ -99,7 +99,8 @@ mod tests {
     fn the_script_makes_what_the_migrations_make() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(&schema_sql()).unwrap();
-        assert_eq!(schema_version(&conn).unwrap().as_deref(), Some("1"));
+        let found = schema_found(&conn).unwrap().unwrap();
+        assert_eq!((found.version.as_str(), found.oldest.as_str()), ("1", "1"));
         assert_eq!(migrations().last().unwrap().version, SCHEMA_VERSION);
     }
 }

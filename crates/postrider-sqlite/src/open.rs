@@ -24,8 +24,8 @@ pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
     version_check(rusqlite::version_number())?;
     let path = path_check(options)?;
     let mut conn = connect(&path, options)?;
-    let version = migrate::schema_version(&conn).map_err(|error| unfit(&path, error))?;
-    migrate::schema_check(&path, version.as_deref())?;
+    let version = migrate::schema_found(&conn).map_err(|error| unfit(&path, error))?;
+    migrate::schema_fit(&path, version.as_ref())?;
     if conn.is_readonly("main").doing("ask whether the file may be written")? {
         return Err(read_only(&path));
     }

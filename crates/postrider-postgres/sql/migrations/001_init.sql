@@ -102,7 +102,9 @@ create table postrider.member (
     name text not null,
     joined_at timestamptz not null,
     beat_at timestamptz not null,
-    lease interval not null
+    lease interval not null,
+    -- Of the schema that its program knows: one that would not suit it waits until it has gone.
+    version integer not null
 ) with (fillfactor = 50);
 
 -- Whose each shard of a subscription is. The epoch grows with every change of owner, and every write of an
@@ -320,6 +322,7 @@ revoke execute on function postrider.emit from public;
 insert into postrider.meta (name, value)
 values
     ('schema_version', '1'),
+    ('oldest_version', '1'),
     ('store_id', substr(md5(gen_random_uuid()::text), 1, 16)),
     ('home', postrider.home());
 

@@ -381,7 +381,8 @@ CREATE TABLE postrider.member (
     name text NOT NULL,
     joined_at timestamp with time zone NOT NULL,
     beat_at timestamp with time zone NOT NULL,
-    lease interval NOT NULL
+    lease interval NOT NULL,
+    version integer NOT NULL
 )
 WITH (fillfactor='50');
 

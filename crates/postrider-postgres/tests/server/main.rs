@@ -18,4 +18,5 @@ mod sizes;
 mod stage;
 mod stragglers;
 mod takeover;
+mod upgrades;
 mod visibility;

@@ -165,4 +165,4 @@ create table postrider_audit (
 ) strict;
 
 insert into postrider_meta (name, value)
-values ('schema_version', '1'), ('store_id', lower(hex(randomblob(8))));
+values ('schema_version', '1'), ('oldest_version', '1'), ('store_id', lower(hex(randomblob(8))));

@@ -1,0 +1,7 @@
+-- The members that live and whose programs are of a version before $1.
+-- Index: none, there are few. Locks: none; nobody can join.
+select name
+from postrider.member
+where beat_at + lease > postrider.clock()
+    and version < $1
+order by id
