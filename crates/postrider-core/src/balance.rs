@@ -71,14 +71,17 @@ fn targets(shards: u16, members: &[MemberId], rule: Members) -> Vec<MemberId> {
     if rule == Members::One {
         return vec![*oldest; usize::from(shards)];
     }
-    let even = usize::from(shards).div_ceil(members.len());
+    let even = usize::from(shards) / members.len();
+    // So many members get one more.
+    let mut more = usize::from(shards) % members.len();
     let mut loads = vec![0; members.len()];
     let place = |shard: u16| {
         let wanted = (0..members.len())
-            .filter(|index| loads[*index] < even)
+            .filter(|index| loads[*index] < even || (loads[*index] == even && more > 0))
             .max_by_key(|index| (weight(members[*index], Shard(shard)), members[*index]));
-        // There is always one: even parts cover all shards.
+        // There is always one: these parts add up to all shards.
         let index = wanted.unwrap_or_default();
+        more -= usize::from(loads[index] == even);
         loads[index] += 1;
         members[index]
     };
@@ -111,7 +114,8 @@ mod tests {
             let mut all = ShardSet::default();
             for member in &survey.members {
                 let take = survey.plan(*member, ShardSet::default(), Members::Many).take;
-                assert!(take.len() <= 64_usize.div_ceil(count as usize), "{count}");
+                let even = 64 / count as usize;
+                assert!((even..=even + 1).contains(&take.len()), "{count}: {}", take.len());
                 assert!(all.iter().all(|shard| !take.contains(shard)), "{count}");
                 all = all.union(take);
             }

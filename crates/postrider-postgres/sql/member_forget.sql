@@ -2,4 +2,4 @@
 -- Index: primary key. Locks: the rows, so that a beat comes before it or is refused.
 delete from postrider.member
 where id = any($1::bigint[])
-    and beat_at + lease <= postrider.clock()
+    and not postrider.lives(beat_at, lease)

@@ -2,5 +2,5 @@
 -- Index: primary key. Locks: none.
 select name
 from postrider.member
-where beat_at + lease > postrider.clock()
+where postrider.lives(beat_at, lease)
 order by id

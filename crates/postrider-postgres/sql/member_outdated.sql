@@ -2,6 +2,6 @@
 -- Index: none, there are few. Locks: none; nobody can join.
 select name
 from postrider.member
-where beat_at + lease > postrider.clock()
+where postrider.lives(beat_at, lease)
     and version < $1
 order by id

@@ -1,6 +1,6 @@
 -- The owners of a subscription's shards, and whether they live.
 -- Index: primary keys. Locks: none of its own; it counts under the locks of those whose shards are taken.
-select shard.shard, shard.member_id, coalesce(member.beat_at + member.lease > postrider.clock(), false)
+select shard.shard, shard.member_id, coalesce(postrider.lives(member.beat_at, member.lease), false)
 from postrider.shard as shard
 left join postrider.member as member on member.id = shard.member_id
 where shard.subscription_id = $1

@@ -6,11 +6,11 @@ select
         from postrider.standing as standing
         join postrider.member as member on member.id = standing.member_id
         where standing.subscription_id = $1
-            and member.beat_at + member.lease > postrider.clock()
+            and postrider.lives(member.beat_at, member.lease)
         order by standing.member_id
     ),
     array(
-        select case when member.beat_at + member.lease > postrider.clock() then shard.member_id end
+        select case when postrider.lives(member.beat_at, member.lease) then shard.member_id end
         from postrider.shard as shard
         left join postrider.member as member on member.id = shard.member_id
         where shard.subscription_id = $1

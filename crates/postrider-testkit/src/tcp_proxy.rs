@@ -24,6 +24,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -56,7 +57,7 @@ impl Proxy {
         let thread = thread::spawn({
             let script = Arc::clone(&script);
             move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 runtime.expect("a runtime can be made").block_on(serve(listener, script));
             }
         });
@@ -110,6 +111,12 @@ impl Proxy {
         self.script.send_modify(|script| script.flow = Flow::Held);
     }
 
+    /// Lets everything take so long from one side to the other. Each direction of a connection has one buffer, so that
+    /// little gets through at a time.
+    pub fn slow_down(&self, delay: Duration) {
+        self.script.send_modify(|script| script.delay = delay);
+    }
+
     /// Resets every connection that there is, also those in a black hole.
     pub fn reset_all(&self) {
         self.script.send_modify(|script| script.resets += 1);
@@ -120,6 +127,7 @@ impl Proxy {
         self.script.send_modify(|script| {
             script.flow = Flow::Open;
             script.fault = None;
+            script.delay = Duration::ZERO;
         });
     }
 
@@ -241,6 +249,10 @@ async fn pump(
     let mut passed = 0;
     loop {
         let bytes = from.read(&mut buffer).await?;
+        let delay = script.borrow().delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
         let (bytes, cut) = loop {
             match admit(script, side, passed, bytes) {
                 Admission::Later => open(&mut changes).await,

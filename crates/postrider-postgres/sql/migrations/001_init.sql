@@ -12,6 +12,12 @@ create function postrider.clock() returns timestamptz
 language sql volatile parallel safe
 return pg_catalog.clock_timestamp();
 
+-- Whether the lease of a member lasts. A beat from the future is as good as none: the clock was set back, and nobody should
+-- wait until it has caught up.
+create function postrider.lives(beat_at timestamptz, lease interval) returns boolean
+language sql volatile parallel safe
+return postrider.clock() between beat_at - lease and beat_at + lease;
+
 -- The log. Producers write here and nowhere else, from any language:
 --
 --     insert into postrider.event (topic, type, key, payload)

@@ -65,6 +65,10 @@ begin
 end
 $$;
 
+CREATE FUNCTION postrider.lives(beat_at timestamp with time zone, lease interval) RETURNS boolean
+    LANGUAGE sql PARALLEL SAFE
+    RETURN ((postrider.clock() >= (beat_at - lease)) AND (postrider.clock() <= (beat_at + lease)));
+
 CREATE TABLE postrider.attempt (
     subscription_id bigint NOT NULL,
     event_id bigint NOT NULL,

@@ -7,6 +7,7 @@ mod clocks;
 mod crashes;
 mod damage;
 mod epoch;
+mod groups;
 mod locks;
 mod memory;
 mod moves;

@@ -1,6 +1,7 @@
 //! What happens to bytes on their way.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Who sent a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub(super) struct Script {
     pub(super) fault: Option<Fault>,
     pub(super) passed: Passed,
     pub(super) cuts: u64,
+    /// How long bytes are on their way.
+    pub(super) delay: Duration,
     /// Grows when every connection is to be reset.
     pub(super) resets: u64,
 }
@@ -71,7 +74,15 @@ pub(super) enum Admission {
 
 impl Script {
     pub(super) fn new(target: SocketAddr) -> Self {
-        Self { target, flow: Flow::Open, fault: None, passed: Passed::default(), cuts: 0, resets: 0 }
+        Self {
+            target,
+            flow: Flow::Open,
+            fault: None,
+            passed: Passed::default(),
+            cuts: 0,
+            delay: Duration::ZERO,
+            resets: 0,
+        }
     }
 
     /// Decides about bytes from one side of a connection on which `passed` bytes went that way before.
