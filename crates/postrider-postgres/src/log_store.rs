@@ -78,7 +78,7 @@ impl LogStore for PostgresStore {
         let mut session = self.inner.writer.session().await?;
         let sessions = Sessions { reader: reader.id(), writer: session.id() };
         let tx = session.begin().await?;
-        let taken = shard::shards_take(&tx, subscription, member, wanted, sessions, &reader).await?;
+        let taken = shard::shards_take(&tx, subscription, member, wanted, sessions).await?;
         tx.commit("take a subscription's shards").await?;
         Ok(taken.map(|(taken, holding)| {
             self.inner.holdings.put(&taken.hold, holding);
@@ -202,7 +202,7 @@ impl Inner {
         match known {
             Some(true) => {}
             Some(false) => {
-                writer.run("select", "ask whether the connection lives").await?;
+                writer.check_life().await?;
                 self.holdings.with(hold, |holding| holding.worker = Some(worker.id()))?;
             }
             None => return Err(lost(hold)),

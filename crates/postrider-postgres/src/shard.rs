@@ -10,14 +10,14 @@ use tokio_postgres::types::ToSql;
 
 use crate::check::beyond;
 use crate::error::Doing;
+use crate::event::log_end;
 use crate::fence::{Standing, fence, standing_read};
 use crate::holding::{Holding, Sessions};
 use crate::lane::lanes_parked;
 use crate::lock::lock_members;
 use crate::member::member_check;
 use crate::position::{SHARDS, position_newest};
-use crate::probe::probe;
-use crate::session::{Session, Tx};
+use crate::session::Tx;
 use crate::subscription::subscription_get;
 
 const WHAT: &str = "take a subscription's shards";
@@ -47,7 +47,6 @@ pub(crate) async fn shards_take(
     member: MemberId,
     wanted: ShardSet,
     sessions: Sessions,
-    reader: &Session,
 ) -> Result<Option<(Taken, Holding)>> {
     let id = subscription_get(tx, name).await?.id;
     let before = Free::look(tx, id, member, wanted).await?;
@@ -82,7 +81,7 @@ pub(crate) async fn shards_take(
     let parked: Vec<Lane> = lanes_parked(tx, id, taken).await?;
     let places = position_newest(tx, id, SHARDS).await?;
     // After the positions were read, so that none of them can be ahead of it by right.
-    let end = probe(reader).await?;
+    let end = log_end(tx).await?;
     if let Some(damage) = places.iter().find_map(|place| beyond(&subscription, place, &end)) {
         return Err(Error::new(ErrorKind::Corrupt, damage));
     }

@@ -20,6 +20,7 @@ use crate::holding::Holdings;
 use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
+use crate::pooler::Way;
 use crate::roles::Roles;
 use crate::session::Role;
 use crate::straggler::Stragglers;
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     pub(crate) id: String,
     payloads: Payloads,
     pub(crate) options: Arc<PostgresOptions>,
+    pub(crate) way: Arc<Way>,
     pub(crate) reader: SharedLink,
     pub(crate) writer: Link,
     pub(crate) keeper: Link,
@@ -84,7 +86,8 @@ impl PostgresStore {
             warn!(store = %options, "{warning}");
         }
         let options = Arc::new(options);
-        let operator = Link::new(Role::Operator, &options);
+        let way = Way::new(options.pooler);
+        let operator = Link::new(Role::Operator, &options, &way);
         let (id, payloads) = {
             let mut session = operator.session().await?;
             (migrate::migrate(&mut session, &options).await?, session.payloads())
@@ -92,18 +95,19 @@ impl PostgresStore {
         let inner = Inner {
             id,
             payloads,
-            reader: SharedLink::new(Role::Reader, &options),
-            writer: Link::new(Role::Writer, &options),
-            keeper: Link::new(Role::Keeper, &options),
-            worker: Link::new(Role::Worker, &options),
+            reader: SharedLink::new(Role::Reader, &options, &way),
+            writer: Link::new(Role::Writer, &options, &way),
+            keeper: Link::new(Role::Keeper, &options, &way),
+            worker: Link::new(Role::Worker, &options, &way),
             operator,
-            retention: Link::new(Role::Retention, &options),
+            retention: Link::new(Role::Retention, &options, &way),
             holdings: Holdings::default(),
             tail: Mutex::default(),
             appetite: Appetite::default(),
             stragglers: Stragglers::default(),
             wake: Notify::new(),
             options,
+            way,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -116,6 +120,11 @@ impl PostgresStore {
         let tx = session.begin().await?;
         tx.run(&roles.statements(), what).await?;
         tx.commit(what).await
+    }
+
+    /// Whether its connections go through a pooler, so that new events are polled for: nothing else can be.
+    pub fn is_pooled(&self) -> bool {
+        self.inner.way.is_pooled()
     }
 
     async fn subscription_change(&self, name: &str, change: Change) -> Result<Subscription> {
@@ -156,8 +165,7 @@ impl Store for PostgresStore {
     }
 
     async fn subscription_create(&self, new: NewSubscription) -> Result<Subscription> {
-        let reader = &self.inner.reader;
-        Ok(change!(self, "create a subscription", |tx| subscription::subscription_create(&tx, reader, &new)))
+        Ok(change!(self, "create a subscription", |tx| subscription::subscription_create(&tx, &new)))
     }
 
     async fn subscription_get(&self, name: &str) -> Result<Subscription> {
@@ -192,8 +200,7 @@ impl Store for PostgresStore {
     }
 
     async fn subscription_seek(&self, name: &str, to: Start, actor: &str) -> Result<Position> {
-        let reader = &self.inner.reader;
-        Ok(change!(self, "move a subscription", |tx| seek::subscription_seek(&tx, reader, name, to, actor)))
+        Ok(change!(self, "move a subscription", |tx| seek::subscription_seek(&tx, name, to, actor)))
     }
 
     async fn subscription_delete(&self, name: &str, actor: &str) -> Result<()> {
@@ -223,12 +230,11 @@ impl Store for PostgresStore {
     }
 
     async fn stats(&self) -> Result<StoreReport> {
-        let place = self.inner.options.to_string();
-        Ok(read!(self, |tx| report::store_report(&tx, &self.inner.id, &place)))
+        Ok(read!(self, |tx| report::store_report(&tx, &self.inner)))
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        Ok(read!(self, |tx| check::check(&tx, &self.inner)))
+        Ok(read!(self, |tx| check::check(&tx, &self.inner.options)))
     }
 
     async fn prune(&self, retention: Duration) -> Result<Pruned> {

@@ -122,6 +122,15 @@ create table postrider.standing (
     primary key (subscription_id, member_id)
 );
 
+-- The time in which the server has not crashed: empty after every recovery, also that of a standby which takes over.
+-- Those who are connected to a pooler learn here what others learn from the end of their connection.
+create unlogged table postrider.era (
+    current boolean primary key default true,
+    id uuid not null,
+    started_at timestamptz not null,
+    constraint there_is_one_era check (current)
+);
+
 -- How far shards have come. Rows are appended, never updated: under an old snapshot that somebody holds for
 -- hours, a row that is updated ten times a second becomes slower and slower. The newest row that names a shard
 -- counts. Of the two tables one is written; now and then the other one takes what still counts over from it and

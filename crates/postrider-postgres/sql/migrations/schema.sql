@@ -81,6 +81,13 @@ CREATE TABLE postrider.delivery (
     CONSTRAINT the_dead_have_a_time_of_death CHECK (((state <> 'dead'::text) OR (died_at IS NOT NULL)))
 );
 
+CREATE UNLOGGED TABLE postrider.era (
+    current boolean DEFAULT true NOT NULL,
+    id uuid NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    CONSTRAINT there_is_one_era CHECK (current)
+);
+
 CREATE TABLE postrider.event (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     id bigint NOT NULL,
@@ -489,6 +496,9 @@ ALTER TABLE ONLY postrider.audit
 
 ALTER TABLE ONLY postrider.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (subscription_id, event_id);
+
+ALTER TABLE ONLY postrider.era
+    ADD CONSTRAINT era_pkey PRIMARY KEY (current);
 
 ALTER TABLE ONLY postrider.event_0
     ADD CONSTRAINT event_0_pkey PRIMARY KEY (id);
