@@ -141,6 +141,9 @@ pub(crate) struct BenchArgs {
     /// Folder to work in, on the disk that is to be measured; the system's temporary one if not given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<std::path::PathBuf>,
+    /// The server once more, as a pooler shows it: drains through it are measured beside direct ones
+    #[arg(long, value_name = "URL")]
+    pub(crate) through: Option<String>,
     /// Measure only these, separated by commas
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<BenchPart>,

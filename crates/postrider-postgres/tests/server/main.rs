@@ -11,6 +11,7 @@ mod locks;
 mod memory;
 mod network;
 mod places;
+mod pooler;
 mod producers;
 mod relay;
 mod sizes;
