@@ -38,7 +38,7 @@ pub(crate) struct Args {
 /// Options that every command takes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct GlobalArgs {
-    /// Store to work on: sqlite://PATH or postgres://...
+    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none]
     // Its value may hold a password, so neither the help nor a usage error may repeat it.
     #[arg(
         long,

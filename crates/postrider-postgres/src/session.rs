@@ -159,7 +159,7 @@ impl Session {
             }
             Ready::Typed(form) => {
                 let parameters = form.typed(parameters);
-                self.alone(what, self.client.query_typed(&form.text, &parameters)).await
+                self.alone(what, Box::pin(self.client.query_typed(&form.text, &parameters))).await
             }
         }
     }
@@ -179,7 +179,7 @@ impl Session {
             }
             Ready::Typed(form) => {
                 let rows = self.client.query_typed_raw(&form.text, form.typed(parameters));
-                self.alone(what, rows).await
+                self.alone(what, Box::pin(rows)).await
             }
         }
     }
@@ -208,7 +208,9 @@ impl Session {
         match &self.state.route {
             Route::Direct => self.state.bounded(what, call).await,
             Route::Pooled(pooled) => {
-                let (began, answer) = self.state.bounded(what, pooled.alone(&self.client, call)).await?;
+                // Boxed, because calls that go directly should not carry the room for it.
+                let alone = Box::pin(pooled.alone(&self.client, call));
+                let (began, answer) = self.state.bounded(what, alone).await?;
                 self.state.check_era(pooled, &began, what)?;
                 Ok(answer)
             }
@@ -229,7 +231,10 @@ impl Session {
             }
             Route::Pooled(_) => {
                 let answer = match Form::question(&text) {
-                    Some(question) => self.state.bounded(what, self.client.simple_query(&question)).await?,
+                    Some(question) => {
+                        let asking = Box::pin(self.client.simple_query(&question));
+                        self.state.bounded(what, asking).await?
+                    }
                     None => Vec::new(),
                 };
                 self.state.learn(sql, text.into_owned(), &answer)
@@ -326,7 +331,10 @@ impl<'a> Tx<'a> {
             }
             Route::Pooled(_) => {
                 let answer = match Form::question(&text) {
-                    Some(question) => self.state.bounded(what, self.tx.simple_query(&question)).await?,
+                    Some(question) => {
+                        let asking = Box::pin(self.tx.simple_query(&question));
+                        self.state.bounded(what, asking).await?
+                    }
                     None => Vec::new(),
                 };
                 self.state.learn(sql, text.into_owned(), &answer)

@@ -36,7 +36,9 @@ pub(crate) fn run(args: &BenchArgs, store: &str, output: &Output) -> Result<()> 
     })?;
     let measures = match named {
         StoreUrl::Sqlite(_) if args.through.is_some() => {
-            return Err(Error::invalid("--through names a pooler in front of PostgreSQL: name the server with --store"));
+            return Err(Error::invalid(
+                "--through names a pooler in front of PostgreSQL: name the server with --store",
+            ));
         }
         StoreUrl::Sqlite(_) => runtime.block_on(sqlite::run(args, output))?,
         StoreUrl::Postgres(_) => runtime.block_on(postgres::run(args, store, output))?,
