@@ -68,6 +68,9 @@
 //! [a budget](PostgresOptions::straggler_budget) the log and `postrider store check` say so, and which index makes it
 //! short: the reader uses one on `(xid, id)` of a leaf if it is there.
 //!
+//! *A pooler in transaction mode* is noticed, or named by [`Pooler`]: nothing of ours then outlives a transaction, and one
+//! session in its pool is enough. `docs/pooler.md` says what is different.
+//!
 //! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they are flushed.
 
 /// One statement of the folder `sql`.

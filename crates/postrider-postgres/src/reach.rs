@@ -2,7 +2,7 @@
 
 use postrider_core::{Error, ErrorKind, Result};
 use tokio_postgres::{Client, IsolationLevel};
-use tracing::{debug, info};
+use tracing::debug;
 
 use crate::connect::{Connection, connect, connect_told};
 use crate::error::Doing;
@@ -22,7 +22,6 @@ pub(crate) async fn reach(options: &PostgresOptions, way: &Way, role: Role) -> R
             return Ok((client, Route::Direct));
         }
         way.meet_pooler()?;
-        info!(store = %options, "a pooler stands between this process and the server: new events are polled for");
     }
     let (mut client, connection) = connect(options, role.name()).await?;
     attend(connection, role);

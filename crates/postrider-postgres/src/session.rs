@@ -14,6 +14,7 @@ use postrider_core::{Error, ErrorKind, Result};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, IsolationLevel, Row, RowStream, SimpleQueryMessage, Statement, Transaction};
+use tracing::warn;
 
 use crate::error::{Doing, from_postgres};
 use crate::options::PostgresOptions;
@@ -380,8 +381,10 @@ impl State {
             Err(error) if self.is_lent(&error) => {
                 self.broken.store(true, Ordering::Relaxed);
                 self.way.meet_pooler()?;
-                Err(from_postgres(error, what))
-                    .map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
+                warn!(
+                    "a session of this process is lent to others: from now on it is used as through a pooler"
+                );
+                Err(Error::new(ErrorKind::Unavailable, from_postgres(error, what).to_string()))
             }
             answer => answer.doing(what),
         }

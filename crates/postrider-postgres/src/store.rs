@@ -13,7 +13,7 @@ use postrider_core::{
     Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
 };
 use tokio::sync::{Mutex, Notify};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::fetch::SharedTail;
 use crate::holding::Holdings;
@@ -92,6 +92,9 @@ impl PostgresStore {
             let mut session = operator.session().await?;
             (migrate::migrate(&mut session, &options).await?, session.payloads())
         };
+        if way.is_pooled() {
+            info!(store = %options, "connected through a transaction pooler: new events are found by polling");
+        }
         let inner = Inner {
             id,
             payloads,
