@@ -110,9 +110,8 @@ pub(crate) fn beyond(subscription: &Subscription, position: &StoredPosition, end
     // Snapshots of one server only grow.
     (to.snapshot.xmax() > end.snapshot.xmax()).then(|| {
         format!(
-            "subscription `{name}` has seen transaction {}, but the server's next one is {}; {advice}",
-            to.snapshot.xmax().0,
-            end.snapshot.xmax().0
+            "subscription `{name}` has seen transaction {}, which the server has yet to issue; {advice}",
+            to.snapshot.xmax().0
         )
     })
 }

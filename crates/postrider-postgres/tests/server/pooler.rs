@@ -177,8 +177,10 @@ async fn crashed(version: Version, era: Era) -> (Behind, Owner, Server) {
     if era == Era::Survives {
         stage.run("alter table postrider.era set logged");
     }
-    // Commits with a flush, so that the settle above survives.
+    // Commits with a flush, so that the settle above survives; what follows begins a page, which is not flushed before it
+    // is full.
     stage.run("create table flushed (n int)");
+    stage.run("select pg_switch_wal()");
     let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
     for _ in 0..40 {
         run(&p, "begin; select pg_current_xact_id(); commit").await;
