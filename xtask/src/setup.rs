@@ -7,6 +7,7 @@ mod postgresql_18;
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -32,6 +33,11 @@ const TOOLS: &[Tool] = &[
         package: "libpq-dev",
         reason: "diesel connects through libpq, and tests emit through diesel",
     },
+    Tool {
+        program: "/usr/sbin/pgbouncer",
+        package: PGBOUNCER,
+        reason: "tests reach PostgreSQL through a pooler",
+    },
     Tool { program: "setpriv", package: "util-linux", reason: "PostgreSQL refuses to run as root" },
     Tool { program: "ipcrm", package: "util-linux", reason: "a killed PostgreSQL leaves shared memory" },
     Tool { program: "node", package: "nodejs", reason: "npm runs on it" },
@@ -41,6 +47,11 @@ const TOOLS: &[Tool] = &[
 /// Debian's package of PostgreSQL makes a cluster and starts it, on the port that everybody tries first, unless a
 /// file here says otherwise. Tests start servers of their own, and nothing else is to run.
 const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/postrider.conf";
+
+const PGBOUNCER: &str = "pgbouncer";
+
+/// While this file says no, installing a package starts nothing.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 struct Component {
     subcommand: &'static str,
@@ -99,7 +110,12 @@ fn install(missing: &[&Tool]) -> Result<()> {
     apt_get(&["update", "--quiet"])?;
     let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
     arguments.extend(packages);
-    without_cluster(|| apt_get(&arguments))?;
+    let is_new = |package| missing.iter().any(|tool| tool.package == package);
+    without_services(|| without_cluster(|| apt_get(&arguments)))?;
+    if is_new(PGBOUNCER) {
+        // Its package wants it started with the machine. Whoever had it before keeps it as it was.
+        as_root(&["update-rc.d", PGBOUNCER, "disable"])?;
+    }
     match missing.iter().find(|tool| !on_path(tool.program)) {
         Some(tool) => bail!("package {} was installed, but there is no {}", tool.package, tool.program),
         None => Ok(()),
@@ -112,6 +128,18 @@ fn without_cluster(install: impl FnOnce() -> Result<()>) -> Result<()> {
     as_root(&["sh", "-c", write, "sh", NO_CLUSTER])?;
     let installed = install();
     as_root(&["rm", "-f", NO_CLUSTER])?;
+    installed
+}
+
+/// Likewise: a policy that is there stays.
+fn without_services(install: impl FnOnce() -> Result<()>) -> Result<()> {
+    if Path::new(POLICY).exists() {
+        return install();
+    }
+    let write = r#"printf '#!/bin/sh\nexit 101\n' > "$1" && chmod 755 "$1""#;
+    as_root(&["sh", "-c", write, "sh", POLICY])?;
+    let installed = install();
+    as_root(&["rm", "-f", POLICY])?;
     installed
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
 /// Options that every command takes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct GlobalArgs {
-    /// Store to work on: sqlite://PATH or postgres://...
+    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none]
     // Its value may hold a password, so neither the help nor a usage error may repeat it.
     #[arg(
         long,
@@ -143,6 +143,9 @@ pub(crate) struct BenchArgs {
     /// Folder to work in, on the disk that is to be measured; the system's temporary one if not given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<std::path::PathBuf>,
+    /// The server once more, as a pooler shows it: drains through it are measured beside direct ones
+    #[arg(long, value_name = "URL")]
+    pub(crate) through: Option<String>,
     /// Measure only these, separated by commas
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<BenchPart>,

@@ -2,5 +2,5 @@
 -- Index: primary key. Locks: none.
 select name
 from postrider.member
-where postrider.lives(beat_at, lease)
+where postrider.lives(beat_at, lease, null)
 order by id

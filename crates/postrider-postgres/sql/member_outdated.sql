@@ -2,6 +2,6 @@
 -- Index: none, there are few. Locks: none; nobody can join.
 select name
 from postrider.member
-where postrider.lives(beat_at, lease)
+where postrider.lives(beat_at, lease, null)
     and version < $1
 order by id

@@ -1,5 +1,6 @@
 -- A look at the log's end: the sequence, then the next xid, then how far the WAL has come. The statement's own
--- snapshot was taken before all of these. It must be a transaction of its own: the next xid is frozen within one.
+-- snapshot was taken before all of these. The transaction must have no xid and must not have looked before: the
+-- next xid is frozen within one.
 -- Whoever works for a subscription learns on the way whether it still may.
 --
 -- The sequence must be read by pg_sequence_last_value, which locks its page. A plain select does not, and at every 32nd

@@ -224,15 +224,17 @@ impl Scratch {
         let client = connect(url).await?;
         let name = format!("postrider_bench_{}", std::process::id());
         client.batch_execute(&format!("create database {name}")).await.doing(WHAT)?;
-        let (base, parameters) = url.split_once('?').map_or((url, None), |(base, rest)| (base, Some(rest)));
-        let server = base.rsplit_once('/').map_or(base, |(server, _)| server);
-        let query = parameters.map(|rest| format!("?{rest}")).unwrap_or_default();
-        Ok(Self { client, url: format!("{server}/{name}{query}"), name })
+        Ok(Self { client, url: in_database(url, &name), name })
     }
 
     /// How to connect to it.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// How to connect to it by the way that another URL names.
+    pub fn url_through(&self, url: &str) -> String {
+        in_database(url, &self.name)
     }
 
     /// Removes it with whatever is still connected.
@@ -245,6 +247,14 @@ impl Scratch {
         let row = self.client.query_one("select pg_current_wal_insert_lsn()", &[]).await.doing(WHAT)?;
         Ok(row.try_get::<_, PgLsn>(0).doing(WHAT)?.into())
     }
+}
+
+/// The same URL for another database of its server.
+fn in_database(url: &str, name: &str) -> String {
+    let (base, parameters) = url.split_once('?').map_or((url, None), |(base, rest)| (base, Some(rest)));
+    let server = base.rsplit_once('/').map_or(base, |(server, _)| server);
+    let query = parameters.map(|rest| format!("?{rest}")).unwrap_or_default();
+    format!("{server}/{name}{query}")
 }
 
 /// A look at the benchmark's database from outside, and transactions that stay open in it.

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use postrider_core::log::Probe;
 use postrider_core::{ErrorKind, Result, Subscription};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
+use crate::event::{LogEnd, log_end};
 use crate::options::PostgresOptions;
 use crate::position::{SHARDS, StoredPosition, position_newest};
-use crate::probe::probe;
-use crate::session::{Session, Tx};
-use crate::store::Inner;
+use crate::session::Tx;
 use crate::straggler::straggler_check;
 use crate::subscription::subscription_list;
 
@@ -19,7 +17,7 @@ use crate::subscription::subscription_list;
 type Place = (Subscription, Vec<Arc<StoredPosition>>);
 
 /// Everything that is wrong, in sentences.
-pub(crate) async fn check(tx: &Tx<'_>, store: &Inner) -> Result<Vec<String>> {
+pub(crate) async fn check(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<String>> {
     let mut found = log(tx).await?;
     found.extend(shards(tx).await?);
     let subscriptions = subscription_list(tx).await?;
@@ -32,12 +30,11 @@ pub(crate) async fn check(tx: &Tx<'_>, store: &Inner) -> Result<Vec<String>> {
         }
     }
     // After the positions were read, so that none of them can be ahead of it.
-    let session = store.reader.session().await?;
-    let end = probe(&session).await?;
+    let end = log_end(tx).await?;
     for (subscription, positions) in &places {
         found.extend(positions.iter().find_map(|position| beyond(subscription, position, &end)));
     }
-    found.extend(late(&session, &store.options, &places, &end).await?);
+    found.extend(late(tx, options, &places, &end).await?);
     found.extend(orphans(tx).await?);
     found.extend(headless(tx).await?);
     Ok(found)
@@ -96,7 +93,7 @@ fn lost(subscription: &Subscription) -> String {
 
 /// A position that knows of ids or transactions that the server has yet to issue: new events would look as if they
 /// had been delivered.
-pub(crate) fn beyond(subscription: &Subscription, position: &StoredPosition, end: &Probe) -> Option<String> {
+pub(crate) fn beyond(subscription: &Subscription, position: &StoredPosition, end: &LogEnd) -> Option<String> {
     let name = &subscription.name;
     let to = &position.window.to;
     let advice = format!(
@@ -104,33 +101,33 @@ pub(crate) fn beyond(subscription: &Subscription, position: &StoredPosition, end
          from one backup, or give up what was delivered and move it with `postrider subscription seek {name} now`"
     );
     let known = to.seq().max(position.last_id.0);
-    if known > end.seq {
+    if known > end.issued.0 {
         return Some(format!(
             "subscription `{name}` has read up to event {known}, but the last id that was issued is {}; {advice}",
-            end.seq
+            end.issued
         ));
     }
-    (to.snapshot.xmax() > end.next_xid).then(|| {
+    // Snapshots of one server only grow.
+    (to.snapshot.xmax() > end.snapshot.xmax()).then(|| {
         format!(
-            "subscription `{name}` has seen transaction {}, but the server's next one is {}; {advice}",
-            to.snapshot.xmax().0,
-            end.next_xid.0
+            "subscription `{name}` has seen transaction {}, which the server has yet to issue; {advice}",
+            to.snapshot.xmax().0
         )
     })
 }
 
 /// A transaction that is going to hold everybody up when it commits.
 async fn late(
-    session: &Session,
+    tx: &Tx<'_>,
     options: &PostgresOptions,
     places: &[Place],
-    end: &Probe,
+    end: &LogEnd,
 ) -> Result<Option<String>> {
     let Some(oldest) = end.snapshot.running().first().copied() else { return Ok(None) };
     let ticks = places.iter().flat_map(|(_, positions)| positions).map(|position| &position.window.to);
     let floors = ticks.filter(|tick| !tick.snapshot.sees(oldest)).map(|tick| tick.ladder.floor(oldest));
     let Some(floor) = floors.min() else { return Ok(None) };
-    straggler_check(session, options, oldest, floor, end.seq).await
+    straggler_check(tx, options, oldest, floor, end.issued.0).await
 }
 
 async fn orphans(tx: &Tx<'_>) -> Result<Vec<String>> {

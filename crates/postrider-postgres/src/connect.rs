@@ -8,7 +8,7 @@ use rustls::CertificateError;
 use tokio_postgres::config::SslMode as ClientSslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Socket};
+use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::from_postgres;
@@ -21,16 +21,43 @@ pub(crate) type Connection =
 
 /// Connects as the options say; people see the connection under `name`.
 pub(crate) async fn connect(options: &PostgresOptions, name: &str) -> Result<(Client, Connection)> {
-    let mode = options.tls.mode(&options.config);
     let mut config = options.config.clone();
     config.application_name(name);
+    let (mode, attempt) = attempt(options, config).await?;
+    attempt.map_err(|error| explained(error, options, mode))
+}
+
+/// The same with settings in the startup packet, behind those of the URL; none if whoever answers takes no settings there.
+pub(crate) async fn connect_told(
+    options: &PostgresOptions,
+    name: &str,
+    settings: &str,
+) -> Result<Option<(Client, Connection)>> {
+    let mut config = options.config.clone();
+    config.application_name(name);
+    config.options(match options.config.get_options() {
+        Some(theirs) => format!("{theirs} {settings}"),
+        None => settings.to_owned(),
+    });
+    match attempt(options, config).await? {
+        (_, Ok(connected)) => Ok(Some(connected)),
+        // PgBouncer calls it a violation of the protocol; a server takes all of ours.
+        (_, Err(error)) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => Ok(None),
+        (mode, Err(error)) => Err(explained(error, options, mode)),
+    }
+}
+
+type Attempt = Result<(Client, Connection), tokio_postgres::Error>;
+
+async fn attempt(options: &PostgresOptions, mut config: Config) -> Result<(SslMode, Attempt)> {
+    let mode = options.tls.mode(&options.config);
     // Whoever wants encryption never goes without: the client library's own default would.
     config.ssl_mode(match mode {
         SslMode::Disable => ClientSslMode::Disable,
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => ClientSslMode::Require,
     });
     let connector = options.tls.connector(mode)?;
-    config.connect(connector).await.map_err(|error| explained(error, options, mode))
+    Ok((mode, config.connect(connector).await))
 }
 
 /// Says what to do about it where it has to do with TLS.

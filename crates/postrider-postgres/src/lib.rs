@@ -30,6 +30,7 @@
 //! | `roles` | who may do what? |
 //! | `store`, `log_store` | which call does what? The way in to all below. |
 //! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
+//! | `reach`, `settings`, `pooler` | by which way, and what does that change? |
 //! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
 //! | `position`, `position_swap` | how far has a shard come, and where is that written? |
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
@@ -66,6 +67,9 @@
 //! that were written since it began, which delays others by about a second for every eight million of them. Beyond
 //! [a budget](PostgresOptions::straggler_budget) the log and `postrider store check` say so, and which index makes it
 //! short: the reader uses one on `(xid, id)` of a leaf if it is there.
+//!
+//! *A pooler in transaction mode* is noticed, or named by [`Pooler`]: nothing of ours then outlives a transaction, and one
+//! session in its pool is enough. `docs/pooler.md` says what is different.
 //!
 //! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they are flushed.
 
@@ -104,16 +108,19 @@ mod member;
 mod migrate;
 mod options;
 mod place;
+mod pooler;
 mod position;
 mod position_swap;
 mod probe;
 mod prune;
+mod reach;
 mod report;
 mod ring;
 mod roles;
 mod seek;
 mod self_test;
 mod session;
+mod settings;
 mod settle;
 mod shard;
 mod statement;
@@ -131,6 +138,7 @@ pub use adopt::Adopted;
 pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, PostgresOptions};
+pub use pooler::Pooler;
 pub use position::SHARDS;
 pub use roles::{RoleKind, Roles, producer_grants};
 pub use statement::Schema;

@@ -8,18 +8,20 @@ use tokio::sync::{Mutex, MutexGuard};
 use tracing::info;
 
 use crate::options::PostgresOptions;
+use crate::pooler::Way;
 use crate::session::{Role, Session};
 
 /// For transactions: one caller at a time.
 pub(crate) struct Link {
     role: Role,
     options: Arc<PostgresOptions>,
+    way: Arc<Way>,
     session: Mutex<Option<Session>>,
 }
 
 impl Link {
-    pub(crate) fn new(role: Role, options: &Arc<PostgresOptions>) -> Self {
-        Self { role, options: Arc::clone(options), session: Mutex::new(None) }
+    pub(crate) fn new(role: Role, options: &Arc<PostgresOptions>, way: &Arc<Way>) -> Self {
+        Self { role, options: Arc::clone(options), way: Arc::clone(way), session: Mutex::new(None) }
     }
 
     /// The session, connected.
@@ -27,7 +29,7 @@ impl Link {
         let mut session = self.session.lock().await;
         if !session.as_ref().is_some_and(Session::is_usable) {
             let again = session.take().is_some();
-            *session = Some(Session::connect(&self.options, self.role).await?);
+            *session = Some(Session::connect(&self.options, &self.way, self.role).await?);
             if again {
                 info!(role = ?self.role, "connected again");
             }
@@ -59,12 +61,13 @@ impl DerefMut for Linked<'_> {
 pub(crate) struct SharedLink {
     role: Role,
     options: Arc<PostgresOptions>,
+    way: Arc<Way>,
     session: Mutex<Option<Arc<Session>>>,
 }
 
 impl SharedLink {
-    pub(crate) fn new(role: Role, options: &Arc<PostgresOptions>) -> Self {
-        Self { role, options: Arc::clone(options), session: Mutex::new(None) }
+    pub(crate) fn new(role: Role, options: &Arc<PostgresOptions>, way: &Arc<Way>) -> Self {
+        Self { role, options: Arc::clone(options), way: Arc::clone(way), session: Mutex::new(None) }
     }
 
     /// The session, connected.
@@ -74,7 +77,7 @@ impl SharedLink {
             return Ok(Arc::clone(session));
         }
         let again = held.take().is_some();
-        let session = Arc::new(Session::connect(&self.options, self.role).await?);
+        let session = Arc::new(Session::connect(&self.options, &self.way, self.role).await?);
         if again {
             info!(role = ?self.role, "connected again");
         }

@@ -85,7 +85,7 @@ impl LogStore for PostgresStore {
             // It may have been made just now, and goes into the world with the first event.
             tx.run("set local synchronous_commit = on", "begin under a new identity").await?;
         }
-        let taken = shard::shards_take(&tx, subscription, member, wanted, sessions, &reader).await?;
+        let taken = shard::shards_take(&tx, subscription, member, wanted, sessions).await?;
         tx.commit("take a subscription's shards").await?;
         self.inner.identity.set(id, &self.inner.options);
         Ok(taken.map(|(taken, holding)| {
@@ -210,7 +210,7 @@ impl Inner {
         match known {
             Some(true) => {}
             Some(false) => {
-                writer.run("select", "ask whether the connection lives").await?;
+                writer.check_life().await?;
                 self.holdings.with(hold, |holding| holding.worker = Some(worker.id()))?;
             }
             None => return Err(lost(hold)),

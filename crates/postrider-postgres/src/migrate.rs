@@ -129,6 +129,7 @@ mod tests {
 
     use super::*;
     use crate::PostgresStore;
+    use crate::pooler::Way;
     use crate::session::Role;
 
     const NEXT: Migration = Migration {
@@ -141,7 +142,7 @@ mod tests {
 
     async fn take(step: &Migration, db: &Database) -> Result<()> {
         let options = PostgresOptions::from_url(&db.url)?;
-        let mut session = Session::connect(&options, Role::Operator).await?;
+        let mut session = Session::connect(&options, &Way::new(options.pooler), Role::Operator).await?;
         let tx = session.begin().await?;
         apply(&tx, &options, step, SCHEMA_VERSION).await?;
         tx.commit("commit a migration").await

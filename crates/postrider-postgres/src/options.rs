@@ -6,6 +6,7 @@ use std::time::Duration;
 use postrider_core::{Error, Result};
 use tokio_postgres::Config;
 
+use crate::pooler::Pooler;
 use crate::statement::Schema;
 use crate::tls::Tls;
 
@@ -27,6 +28,7 @@ pub struct PostgresOptions {
     pub(crate) lease: Duration,
     pub(crate) call_timeout: Duration,
     pub(crate) straggler_budget: i64,
+    pub(crate) pooler: Pooler,
 }
 
 /// What must be on the server's disk before an event is handed out.
@@ -47,11 +49,12 @@ impl PostgresOptions {
     ///
     /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` mean what they mean to libpq, but for the default: a server on
     /// another machine has to prove that it is the one (`verify-full`), and connections within this machine are
-    /// plain. All other parameters are those of the client library, such as `channel_binding=require`.
+    /// plain. `pooler` is [`Pooler`]'s: `detect`, `transaction` or `none`. All other parameters are those of the client
+    /// library, such as `channel_binding=require`.
     ///
     /// Errors never repeat the URL, since it may hold a password.
     pub fn from_url(url: &str) -> Result<Self> {
-        let Ours { rest: url, schema, tls } = Ours::take(url)?;
+        let Ours { rest: url, schema, tls, pooler } = Ours::take(url)?;
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             // Its message names the key that is wrong, never a value.
             Error::invalid(format!(
@@ -70,6 +73,7 @@ impl PostgresOptions {
             lease: Duration::from_secs(8),
             call_timeout: Duration::from_secs(30),
             straggler_budget: 1_000_000,
+            pooler,
         };
         options.prepare();
         Ok(options)
@@ -128,6 +132,13 @@ impl PostgresOptions {
         self
     }
 
+    /// Whether a pooler stands between this process and the server; found out by default.
+    #[must_use]
+    pub fn pooler(mut self, pooler: Pooler) -> Self {
+        self.pooler = pooler;
+        self
+    }
+
     /// Among how many ids the events of a transaction that was open for long may be looked for before people are told to
     /// make an index for it: a million by default, which takes about an eighth of a second once they are in memory.
     /// The log and `postrider store check` say which index.
@@ -171,18 +182,22 @@ struct Ours {
     rest: String,
     schema: Option<String>,
     tls: Tls,
+    pooler: Pooler,
 }
 
 impl Ours {
     fn take(url: &str) -> Result<Self> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut ours = Self { rest: base.to_owned(), schema: None, tls: Tls::default() };
+        let mut ours =
+            Self { rest: base.to_owned(), schema: None, tls: Tls::default(), pooler: Pooler::default() };
         let mut separator = '?';
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let value = percent_decoded(value)?;
             if name == "schema" {
                 ours.schema = Some(value);
+            } else if name == "pooler" {
+                ours.pooler = value.parse()?;
             } else if !ours.tls.take(name, &value)? {
                 ours.rest.push(separator);
                 ours.rest.push_str(parameter);

@@ -14,7 +14,6 @@ use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::event::{event_newest, event_oldest};
-use crate::link::SharedLink;
 use crate::probe::probe;
 use crate::session::Tx;
 use crate::turn::{Stretch, stretches};
@@ -37,14 +36,13 @@ impl Place {
 }
 
 /// The place from which `start` comes next. To be called under the locks that keep it true, and before the
-/// transaction has written anything: the present moment is looked at on another connection, and whoever stores a
-/// snapshot must have an xid that is younger than it.
-pub(crate) async fn place_of(tx: &Tx<'_>, reader: &SharedLink, start: Start) -> Result<Place> {
+/// transaction has written anything or called this: whoever stores a snapshot must have an xid that is younger than it,
+/// and only a transaction that has neither an xid nor looked before finds the next one.
+pub(crate) async fn place_of(tx: &Tx<'_>, start: Start) -> Result<Place> {
     if start == Start::Oldest {
         return Ok(Place { window: Window::at(&Arc::new(Tick::start())), last_id: EventId(0) });
     }
-    let session = reader.session().await?;
-    let probe = probe(&session).await?;
+    let probe = probe(tx).await?;
     let issued = EventId(probe.seq);
     let first = match start {
         Start::Oldest | Start::Now => None,

@@ -8,7 +8,7 @@ use tokio_postgres::types::PgLsn;
 
 use crate::error::Doing;
 use crate::fence::{Standing, standing_read};
-use crate::session::Session;
+use crate::session::{Session, Tx};
 use crate::values::SnapshotValue;
 
 const WHAT: &str = "look at the end of the log";
@@ -16,13 +16,14 @@ const WHAT: &str = "look at the end of the log";
 /// Columns that a probe takes at the beginning of a row.
 pub(crate) const PROBE_COLUMNS: usize = 7;
 
-/// Looks, in a transaction of its own. Nothing is written: no xid, no WAL.
-pub(crate) async fn probe(session: &Session) -> Result<Probe> {
-    let rows = session.query(sql!("probe"), &[&None::<i64>], WHAT).await?;
+/// Looks, in a transaction that has no xid and has not looked before: the next xid is frozen within one. Nothing is
+/// written: no xid, no WAL.
+pub(crate) async fn probe(tx: &Tx<'_>) -> Result<Probe> {
+    let rows = tx.query(sql!("probe"), &[&None::<i64>], WHAT).await?;
     probe_read(&rows[0]).map(|(probe, _)| probe).doing(WHAT)
 }
 
-/// The same for an owner, who learns how its subscription stands; none if it was deleted.
+/// The same in a transaction of its own, for an owner, who learns how its subscription stands; none if it was deleted.
 pub(crate) async fn probe_for(session: &Session, id: SubscriptionId) -> Result<(Probe, Option<Standing>)> {
     let rows = session.query(sql!("probe"), &[&Some(id.0)], WHAT).await?;
     probe_read(&rows[0]).doing(WHAT)

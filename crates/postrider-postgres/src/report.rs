@@ -16,6 +16,7 @@ use crate::lag::{COUNT_MAX, events_ahead, least_advanced};
 use crate::migrate::SCHEMA_VERSION;
 use crate::position::{SHARDS, StoredPosition, position_newest};
 use crate::session::Tx;
+use crate::store::Inner;
 use crate::subscription::subscription_list;
 use crate::values::At;
 
@@ -59,8 +60,8 @@ async fn lag(tx: &Tx<'_>, places: &[Arc<StoredPosition>], end: &LogEnd) -> Resul
     Ok((ahead.events, ahead.oldest_at))
 }
 
-/// The store as a whole, apart from what its options say.
-pub(crate) async fn store_report(tx: &Tx<'_>, store_id: &str, place: &str) -> Result<StoreReport> {
+/// The store as a whole.
+pub(crate) async fn store_report(tx: &Tx<'_>, store: &Inner) -> Result<StoreReport> {
     let what = "look at the store";
     let size = tx.query_one(sql!("store_size"), &[&tx.schema().name()], what).await?;
     let version: &str = size.try_get(1).doing(what)?;
@@ -77,8 +78,8 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store_id: &str, place: &str) -> Re
     let members = tx.query(sql!("member_living"), &[], what).await?;
     let subscriptions = subscription_list(tx).await?;
     Ok(StoreReport {
-        store_id: store_id.to_owned(),
-        location: format!("{place} (PostgreSQL {version})"),
+        store_id: store.identity.get(),
+        location: format!("{} (PostgreSQL {version}{})", store.options, store.way),
         schema_version: SCHEMA_VERSION,
         events: there.events + kept.try_get::<_, i64>(0).doing(what)? as u64,
         newest_id: newest.try_get::<_, Option<i64>>(0).doing(what)?.map(EventId),

@@ -6,7 +6,6 @@ use postrider_core::{ErrorKind, Position, Result, ShardSet, Start};
 use crate::audit::Entry;
 use crate::error::Doing;
 use crate::lane::{lane_advance, lane_read};
-use crate::link::SharedLink;
 use crate::lock::lock_retention;
 use crate::place::place_of;
 use crate::position::{SHARDS, position_newest, position_put};
@@ -15,17 +14,11 @@ use crate::shard::shards_free;
 use crate::subscription::subscription_lock;
 
 /// Moves all shards of a subscription and fences its owner.
-pub(crate) async fn subscription_seek(
-    tx: &Tx<'_>,
-    reader: &SharedLink,
-    name: &str,
-    to: Start,
-    actor: &str,
-) -> Result<Position> {
+pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor: &str) -> Result<Position> {
     lock_retention(tx).await?;
     // Whoever settles has ended: what its rows refer to was visible before the place is looked for.
     let id = subscription_lock(tx, name).await?.id;
-    let place = place_of(tx, reader, to).await?;
+    let place = place_of(tx, to).await?;
     // A seek is also how a lost position is mended.
     let from = match position_newest(tx, id, SHARDS).await {
         Ok(places) => places.iter().map(|place| place.last_id).min().map(|last_id| last_id.to_string()),

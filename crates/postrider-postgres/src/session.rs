@@ -6,22 +6,21 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider_core::store::Payloads;
 use postrider_core::{Error, ErrorKind, Result};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, IsolationLevel, Row, RowStream, Statement, Transaction};
-use tracing::debug;
+use tokio_postgres::{Client, IsolationLevel, Row, RowStream, SimpleQueryMessage, Statement, Transaction};
+use tracing::warn;
 
-use crate::connect::connect;
-use crate::error::Doing;
+use crate::error::{Doing, from_postgres};
 use crate::options::PostgresOptions;
+use crate::pooler::{Form, Pooled, Route, Way};
+use crate::reach::reach;
 use crate::statement::{Schema, Sql};
-
-/// The oldest server that has what the protocol needs.
-const SERVER_MIN: i32 = 140_000;
 
 /// What a connection is for. People see it as `application_name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reader => "postrider/reader",
             Self::Writer => "postrider/writer",
@@ -58,42 +57,6 @@ impl Role {
         match self {
             Self::Retention => call_timeout.max(Duration::from_secs(600)),
             _ => call_timeout,
-        }
-    }
-
-    /// What the session is told first. Isolation is set, since under a database's default of `serializable`
-    /// our reads could make producers fail; plans of those who read the log are forced to the index, since the planner
-    /// knows neither how selective a snapshot is nor, in a leaf that was never analysed, how many rows there are.
-    /// What people do is flushed when it is done, whatever the database's default; one that asks for more stays.
-    fn settings(self) -> &'static str {
-        match self {
-            Self::Reader => {
-                "set session characteristics as transaction isolation level read committed, read only;
-                 set enable_seqscan = off; set enable_sort = off; set enable_bitmapscan = off; set jit = off;
-                 set statement_timeout = '60s'"
-            }
-            Self::Writer | Self::Keeper => {
-                "set session characteristics as transaction isolation level read committed, read write;
-                 set synchronous_commit = off; set lock_timeout = '5s'; set jit = off;
-                 set idle_in_transaction_session_timeout = '60s'; set statement_timeout = '60s'"
-            }
-            Self::Worker => {
-                "set session characteristics as transaction isolation level read committed, read write;
-                 set lock_timeout = '5s'"
-            }
-            Self::Operator => {
-                "set session characteristics as transaction isolation level read committed, read write;
-                 set enable_seqscan = off; set enable_bitmapscan = off; set jit = off;
-                 set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s';
-                 select set_config('synchronous_commit', 'on', false)
-                 where current_setting('synchronous_commit') = 'off'"
-            }
-            // It reads whole leaves, so that it may take the shortest way through them.
-            Self::Retention => {
-                "set session characteristics as transaction isolation level read committed, read write;
-                 set jit = off; set lock_timeout = '5s'; set idle_in_transaction_session_timeout = '60s';
-                 set statement_timeout = '10min'"
-            }
         }
     }
 }
@@ -113,43 +76,50 @@ struct State {
     payloads: Payloads,
     timeout: Duration,
     broken: AtomicBool,
+    way: Arc<Way>,
+    route: Route,
     statements: Mutex<HashMap<Sql, Statement>>,
 }
 
 pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 
+/// A statement that is ready to be sent.
+enum Ready {
+    /// The server knows it by name.
+    Named(Statement),
+    /// It travels with its text.
+    Typed(Arc<Form>),
+}
+
 impl Session {
     /// Connects, and refuses a server that cannot be used.
-    pub(crate) async fn connect(options: &PostgresOptions, role: Role) -> Result<Self> {
+    pub(crate) async fn connect(options: &PostgresOptions, way: &Arc<Way>, role: Role) -> Result<Self> {
         let what = format!("connect to {options}");
-        let connecting = async {
-            let (client, connection) = connect(options, role.name()).await?;
-            tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    debug!(%error, role = role.name(), "a connection was lost");
-                }
-            });
-            client.batch_execute(role.settings()).await.doing(&what)?;
-            fit(&client, role).await?;
-            let payloads = match role {
-                Role::Operator => payloads_look(&client, &options.schema).await?,
-                _ => Payloads::Shown,
-            };
-            Ok((client, payloads))
-        };
-        let (client, payloads) = match tokio::time::timeout(options.call_timeout, connecting).await {
-            Ok(connected) => connected?,
-            Err(_) => return Err(late(&what, options.call_timeout)),
-        };
+        let reaching = tokio::time::timeout(options.call_timeout, reach(options, way, role));
+        let (client, route) = reaching.await.unwrap_or_else(|_| Err(late(&what, options.call_timeout)))?;
         let state = State {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             schema: options.schema.clone(),
-            payloads,
+            payloads: Payloads::Shown,
             timeout: role.timeout(options.call_timeout),
             broken: AtomicBool::new(false),
+            way: Arc::clone(way),
+            route,
             statements: Mutex::default(),
         };
-        Ok(Self { client, state })
+        let mut session = Self { client, state };
+        if role == Role::Operator {
+            session.state.payloads = session.payloads_look().await?;
+        }
+        Ok(session)
+    }
+
+    /// Asks whether this role may read payloads. A database without the schema has none to withhold.
+    async fn payloads_look(&self) -> Result<Payloads> {
+        let what = "ask whether payloads may be read";
+        let rows = self.query(sql!("payload_right"), &[&self.state.schema.name()], what).await?;
+        let may: Option<bool> = rows[0].try_get(0).doing(what)?;
+        Ok(if may == Some(false) { Payloads::Withheld } else { Payloads::Shown })
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -168,15 +138,31 @@ impl Session {
     /// Begins a transaction; dropping it rolls it back.
     pub(crate) async fn begin(&mut self) -> Result<Tx<'_>> {
         let Self { client, state } = self;
-        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start();
-        let tx = state.bounded("begin a transaction", begin).await?;
+        let what = "begin a transaction";
+        let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted);
+        let tx = match &state.route {
+            Route::Direct => state.bounded(what, begin.start()).await?,
+            Route::Pooled(pooled) => {
+                let tx = state.bounded(what, begin.read_only(false).start()).await?;
+                let answer = state.bounded(what, tx.simple_query(&pooled.prologue)).await?;
+                state.check_era(pooled, &answer, what)?;
+                tx
+            }
+        };
         Ok(Tx { tx, state })
     }
 
     /// Runs one statement in a transaction of its own.
     pub(crate) async fn query(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
-        let statement = self.prepare(sql, what).await?;
-        self.state.bounded(what, self.client.query(&statement, parameters)).await
+        match self.ready(sql, what).await? {
+            Ready::Named(statement) => {
+                self.state.bounded(what, self.client.query(&statement, parameters)).await
+            }
+            Ready::Typed(form) => {
+                let parameters = form.typed(parameters);
+                self.alone(what, Box::pin(self.client.query_typed(&form.text, &parameters))).await
+            }
+        }
     }
 
     /// The same, row by row. The statement that was prepared for it must be awaited first, so that calls of
@@ -187,9 +173,22 @@ impl Session {
         parameters: &Parameters<'_>,
         what: &str,
     ) -> Result<RowStream> {
-        let statement = self.prepare(sql, what).await?;
-        let rows = self.client.query_raw(&statement, parameters.iter().copied());
-        self.state.bounded(what, rows).await
+        match self.ready(sql, what).await? {
+            Ready::Named(statement) => {
+                let rows = self.client.query_raw(&statement, parameters.iter().copied());
+                self.state.bounded(what, rows).await
+            }
+            Ready::Typed(form) => {
+                let rows = self.client.query_typed_raw(&form.text, form.typed(parameters));
+                self.alone(what, Box::pin(rows)).await
+            }
+        }
+    }
+
+    /// Fails unless the connection lives, and through a pooler unless the server has lived on since it was made.
+    pub(crate) async fn check_life(&self) -> Result<()> {
+        let what = "ask whether the connection lives";
+        self.alone(what, self.client.batch_execute("select")).await
     }
 
     /// Bounds a wait for rows of this session.
@@ -201,20 +200,47 @@ impl Session {
         self.state.bounded(what, call).await
     }
 
-    /// Runs a script of several statements.
-    pub(crate) async fn run(&self, script: &str, what: &str) -> Result<()> {
-        self.state.bounded(what, self.client.batch_execute(script)).await
+    /// Makes a call that sends one request and changes nothing; through a pooler, in a transaction of its own.
+    async fn alone<T>(
+        &self,
+        what: &str,
+        call: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T> {
+        match &self.state.route {
+            Route::Direct => self.state.bounded(what, call).await,
+            Route::Pooled(pooled) => {
+                // Boxed, because calls that go directly should not carry the room for it.
+                let alone = Box::pin(pooled.alone(&self.client, call));
+                let (began, answer) = self.state.bounded(what, alone).await?;
+                self.state.check_era(pooled, &began, what)?;
+                Ok(answer)
+            }
+        }
     }
 
-    /// Prepares a statement, unless it is. A statement that is prepared goes out when its call is first polled, so
-    /// that calls which are begun one after the other run in that order.
-    pub(crate) async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
-        if let Some(statement) = self.state.prepared(sql) {
-            return Ok(statement);
+    /// Makes a statement ready, unless it is. One that is ready goes out when its call is first polled, so that calls which
+    /// are begun one after the other run in that order.
+    async fn ready(&self, sql: Sql, what: &str) -> Result<Ready> {
+        if let Some(ready) = self.state.ready(sql) {
+            return Ok(ready);
         }
         let text = sql.text(&self.state.schema);
-        let statement = self.state.bounded(what, self.client.prepare(&text)).await?;
-        Ok(self.state.keep(sql, statement))
+        match &self.state.route {
+            Route::Direct => {
+                let statement = self.state.bounded(what, self.client.prepare(&text)).await?;
+                Ok(self.state.keep(sql, statement))
+            }
+            Route::Pooled(_) => {
+                let answer = match Form::question(&text) {
+                    Some(question) => {
+                        let asking = Box::pin(self.client.simple_query(&question));
+                        self.state.bounded(what, asking).await?
+                    }
+                    None => Vec::new(),
+                };
+                self.state.learn(sql, text.into_owned(), &answer)
+            }
+        }
     }
 }
 
@@ -227,8 +253,13 @@ pub(crate) struct Tx<'a> {
 impl<'a> Tx<'a> {
     /// All rows of a statement.
     pub(crate) async fn query(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
-        let statement = self.prepare(sql, what).await?;
-        self.state.bounded(what, self.tx.query(&statement, parameters)).await
+        match self.ready(sql, what).await? {
+            Ready::Named(statement) => self.state.bounded(what, self.tx.query(&statement, parameters)).await,
+            Ready::Typed(form) => {
+                let parameters = form.typed(parameters);
+                self.state.bounded(what, self.tx.query_typed(&form.text, &parameters)).await
+            }
+        }
     }
 
     /// The first row of a statement, if it has one.
@@ -250,8 +281,15 @@ impl<'a> Tx<'a> {
 
     /// How many rows a statement changed.
     pub(crate) async fn execute(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<u64> {
-        let statement = self.prepare(sql, what).await?;
-        self.state.bounded(what, self.tx.execute(&statement, parameters)).await
+        match self.ready(sql, what).await? {
+            Ready::Named(statement) => {
+                self.state.bounded(what, self.tx.execute(&statement, parameters)).await
+            }
+            Ready::Typed(form) => {
+                let parameters = form.typed(parameters);
+                self.state.bounded(what, self.tx.execute_typed(&form.text, &parameters)).await
+            }
+        }
     }
 
     /// Runs a script of several statements.
@@ -281,13 +319,51 @@ impl<'a> Tx<'a> {
         &mut self.tx
     }
 
-    async fn prepare(&self, sql: Sql, what: &str) -> Result<Statement> {
-        if let Some(statement) = self.state.prepared(sql) {
-            return Ok(statement);
+    /// As [`Session::ready`].
+    async fn ready(&self, sql: Sql, what: &str) -> Result<Ready> {
+        if let Some(ready) = self.state.ready(sql) {
+            return Ok(ready);
         }
         let text = sql.text(&self.state.schema);
-        let statement = self.state.bounded(what, self.tx.prepare(&text)).await?;
-        Ok(self.state.keep(sql, statement))
+        match &self.state.route {
+            Route::Direct => {
+                let statement = self.state.bounded(what, self.tx.prepare(&text)).await?;
+                Ok(self.state.keep(sql, statement))
+            }
+            Route::Pooled(_) => {
+                let answer = match Form::question(&text) {
+                    Some(question) => {
+                        let asking = Box::pin(self.tx.simple_query(&question));
+                        self.state.bounded(what, asking).await?
+                    }
+                    None => Vec::new(),
+                };
+                self.state.learn(sql, text.into_owned(), &answer)
+            }
+        }
+    }
+}
+
+/// Who can be asked: a session, which runs each statement in a transaction of its own, or a transaction.
+pub(crate) trait Ask {
+    /// All rows of a statement.
+    fn ask(
+        &self,
+        sql: Sql,
+        parameters: &Parameters<'_>,
+        what: &str,
+    ) -> impl Future<Output = Result<Vec<Row>>> + Send;
+}
+
+impl Ask for Session {
+    async fn ask(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
+        self.query(sql, parameters, what).await
+    }
+}
+
+impl Ask for Tx<'_> {
+    async fn ask(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
+        self.query(sql, parameters, what).await
     }
 }
 
@@ -297,55 +373,63 @@ impl State {
         what: &str,
         call: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
-        if let Ok(answer) = tokio::time::timeout(self.timeout, call).await {
-            return answer.doing(what);
+        let Ok(answer) = tokio::time::timeout(self.timeout, call).await else {
+            self.broken.store(true, Ordering::Relaxed);
+            return Err(late(what, self.timeout));
+        };
+        match answer {
+            Err(error) if self.is_lent(&error) => {
+                self.broken.store(true, Ordering::Relaxed);
+                self.way.meet_pooler()?;
+                warn!(
+                    "a session of this process is lent to others: from now on it is used as through a pooler"
+                );
+                Err(Error::new(ErrorKind::Unavailable, from_postgres(error, what).to_string()))
+            }
+            answer => answer.doing(what),
+        }
+    }
+
+    /// Whether an error says that a session which was ours at first has been lent to others: what it had prepared is gone,
+    /// or there is something that it has not prepared.
+    fn is_lent(&self, error: &tokio_postgres::Error) -> bool {
+        let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+        matches!(self.route, Route::Direct) && error.code().is_some_and(|code| codes.contains(code))
+    }
+
+    /// Gives the connection up if its era has ended.
+    fn check_era(&self, pooled: &Pooled, answer: &[SimpleQueryMessage], what: &str) -> Result<()> {
+        if pooled.is_of_this_era(answer) {
+            return Ok(());
         }
         self.broken.store(true, Ordering::Relaxed);
-        Err(late(what, self.timeout))
+        let message =
+            format!("cannot {what}: the server behind the pooler was started again, or is another one");
+        Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    fn prepared(&self, sql: Sql) -> Option<Statement> {
-        self.statements.lock().unwrap_or_else(PoisonError::into_inner).get(&sql).cloned()
+    fn ready(&self, sql: Sql) -> Option<Ready> {
+        match self.route {
+            Route::Direct => self.statements().get(&sql).cloned().map(Ready::Named),
+            Route::Pooled(_) => self.way.form(sql).map(Ready::Typed),
+        }
     }
 
-    fn keep(&self, sql: Sql, statement: Statement) -> Statement {
-        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
-        statements.entry(sql).or_insert(statement).clone()
+    fn keep(&self, sql: Sql, statement: Statement) -> Ready {
+        Ready::Named(self.statements().entry(sql).or_insert(statement).clone())
+    }
+
+    fn learn(&self, sql: Sql, text: String, answer: &[SimpleQueryMessage]) -> Result<Ready> {
+        Ok(Ready::Typed(self.way.keep(sql, Form::read(text, answer)?)))
+    }
+
+    fn statements(&self) -> MutexGuard<'_, HashMap<Sql, Statement>> {
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn late(what: &str, timeout: Duration) -> Error {
     Error::new(ErrorKind::Unavailable, format!("cannot {what}: the server has not answered for {timeout:?}"))
-}
-
-/// Refuses a server that is too old, and one that is a standby: there snapshots come in another order.
-async fn fit(client: &Client, role: Role) -> Result<()> {
-    let what = "ask the server what it is";
-    let row = client
-        .query_one("select current_setting('server_version_num')::int, pg_is_in_recovery()", &[])
-        .await
-        .doing(what)?;
-    let (version, standby): (i32, bool) = (row.try_get(0).doing(what)?, row.try_get(1).doing(what)?);
-    if version < SERVER_MIN {
-        return Err(Error::new(
-            ErrorKind::Incompatible,
-            format!("this server is PostgreSQL {}: Postrider needs 14 or newer", version / 10_000),
-        ));
-    }
-    if standby {
-        let message = format!("this server is a standby ({}): connect to the primary", role.name());
-        return Err(Error::new(ErrorKind::ReadOnly, message));
-    }
-    Ok(())
-}
-
-/// Asks whether this role may read payloads. A database without the schema has none to withhold.
-async fn payloads_look(client: &Client, schema: &Schema) -> Result<Payloads> {
-    let what = "ask whether payloads may be read";
-    let text = sql!("payload_right").text(schema);
-    let row = client.query_one(&*text, &[&schema.name()]).await.doing(what)?;
-    let may: Option<bool> = row.try_get(0).doing(what)?;
-    Ok(if may == Some(false) { Payloads::Withheld } else { Payloads::Shown })
 }
 
 #[cfg(test)]
@@ -360,7 +444,8 @@ mod tests {
             let database = shared(Version::V15).create_database();
             database.query(&format!("alter database {} set synchronous_commit = {default}", database.name));
             let options = PostgresOptions::from_url(&database.url).unwrap();
-            let session = Session::connect(&options, Role::Operator).await.unwrap();
+            let way = Way::new(options.pooler);
+            let session = Session::connect(&options, &way, Role::Operator).await.unwrap();
             let row = session.client.query_one("show synchronous_commit", &[]).await.unwrap();
             assert_eq!(row.get::<_, &str>(0), held);
         }

@@ -10,14 +10,14 @@ use tokio_postgres::types::ToSql;
 
 use crate::check::beyond;
 use crate::error::Doing;
+use crate::event::log_end;
 use crate::fence::{Standing, fence, standing_read};
 use crate::holding::{Holding, Sessions};
 use crate::lane::lanes_parked;
 use crate::lock::lock_members;
 use crate::member::member_check;
 use crate::position::{SHARDS, position_newest};
-use crate::probe::probe;
-use crate::session::{Session, Tx};
+use crate::session::Tx;
 use crate::subscription::subscription_get;
 
 const WHAT: &str = "take a subscription's shards";
@@ -30,7 +30,7 @@ pub(crate) async fn survey(tx: &Tx<'_>, name: &str, member: MemberId, stands: bo
     if stands {
         tx.execute(sql!("standing_put"), &[&id.0, &member.0], what).await?;
     }
-    let row = tx.query_one(sql!("shard_survey"), &[&id.0], what).await?;
+    let row = tx.query_one(sql!("shard_survey"), &[&id.0, &member.0], what).await?;
     let members: Vec<i64> = row.try_get(0).doing(what)?;
     let owners: Vec<Option<i64>> = row.try_get(1).doing(what)?;
     Ok(Survey {
@@ -47,7 +47,6 @@ pub(crate) async fn shards_take(
     member: MemberId,
     wanted: ShardSet,
     sessions: Sessions,
-    reader: &Session,
 ) -> Result<Option<(Taken, Holding)>> {
     let id = subscription_get(tx, name).await?.id;
     let before = Free::look(tx, id, member, wanted).await?;
@@ -60,7 +59,7 @@ pub(crate) async fn shards_take(
     lock_members(tx, id, &before.owners).await?;
     // Whoever loses shards is forgotten, or spared if it has beaten just now: it cannot beat again and trust in a lease
     // that did not protect them.
-    tx.execute(sql!("member_forget"), &[&gone], WHAT).await?;
+    tx.execute(sql!("member_forget"), &[&gone, &member.0], WHAT).await?;
     // Read again: it may have been changed while the locks were waited for. Of owners that came in between no lock is
     // held, so that their shards are left to them.
     let subscription = subscription_get(tx, name).await?;
@@ -85,7 +84,7 @@ pub(crate) async fn shards_take(
     let parked: Vec<Lane> = lanes_parked(tx, id, taken).await?;
     let places = position_newest(tx, id, SHARDS).await?;
     // After the positions were read, so that none of them can be ahead of it by right.
-    let end = probe(reader).await?;
+    let end = log_end(tx).await?;
     if let Some(damage) = places.iter().find_map(|place| beyond(&subscription, place, &end)) {
         return Err(Error::new(ErrorKind::Corrupt, damage));
     }
@@ -105,7 +104,7 @@ struct Free {
 impl Free {
     async fn look(tx: &Tx<'_>, id: SubscriptionId, member: MemberId, wanted: ShardSet) -> Result<Self> {
         let mut free = Self { shards: ShardSet::default(), owners: Vec::new() };
-        for row in tx.query(sql!("shard_owners"), &[&id.0], WHAT).await? {
+        for row in tx.query(sql!("shard_owners"), &[&id.0, &member.0], WHAT).await? {
             let shard = Shard(row.try_get::<_, i16>(0).doing(WHAT)? as u16);
             let owner = row.try_get::<_, Option<i64>>(1).doing(WHAT)?.map(MemberId);
             let lives: bool = row.try_get(2).doing(WHAT)?;

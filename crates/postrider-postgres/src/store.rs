@@ -13,7 +13,7 @@ use postrider_core::{
     Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
 };
 use tokio::sync::{Mutex, Notify};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::adopt::Adopted;
 use crate::fetch::SharedTail;
@@ -22,6 +22,7 @@ use crate::identity::{Identity, identify};
 use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
+use crate::pooler::Way;
 use crate::roles::Roles;
 use crate::session::{Role, Session};
 use crate::straggler::Stragglers;
@@ -64,6 +65,7 @@ pub(crate) struct Inner {
     pub(crate) identity: Identity,
     payloads: Payloads,
     pub(crate) options: Arc<PostgresOptions>,
+    pub(crate) way: Arc<Way>,
     pub(crate) reader: SharedLink,
     pub(crate) writer: Link,
     pub(crate) keeper: Link,
@@ -86,27 +88,32 @@ impl PostgresStore {
             warn!(store = %options, "{warning}");
         }
         let options = Arc::new(options);
-        let operator = Link::new(Role::Operator, &options);
+        let way = Way::new(options.pooler);
+        let operator = Link::new(Role::Operator, &options, &way);
         let (id, payloads) = {
             let mut session = operator.session().await?;
             migrate::migrate(&mut session, &options).await?;
             (identified(&mut session, &options).await?, session.payloads())
         };
+        if way.is_pooled() {
+            info!(store = %options, "connected through a transaction pooler: new events are found by polling");
+        }
         let inner = Inner {
             identity: Identity::new(id),
             payloads,
-            reader: SharedLink::new(Role::Reader, &options),
-            writer: Link::new(Role::Writer, &options),
-            keeper: Link::new(Role::Keeper, &options),
-            worker: Link::new(Role::Worker, &options),
+            reader: SharedLink::new(Role::Reader, &options, &way),
+            writer: Link::new(Role::Writer, &options, &way),
+            keeper: Link::new(Role::Keeper, &options, &way),
+            worker: Link::new(Role::Worker, &options, &way),
             operator,
-            retention: Link::new(Role::Retention, &options),
+            retention: Link::new(Role::Retention, &options, &way),
             holdings: Holdings::default(),
             tail: Mutex::default(),
             appetite: Appetite::default(),
             stragglers: Stragglers::default(),
             wake: Notify::new(),
             options,
+            way,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -126,13 +133,18 @@ impl PostgresStore {
     /// None if the store is at home here. Whoever calls it must own the schema.
     pub async fn adopt(options: PostgresOptions, actor: &str) -> Result<Option<Adopted>> {
         let options = Arc::new(options);
-        let operator = Link::new(Role::Operator, &options);
+        let operator = Link::new(Role::Operator, &options, &Way::new(options.pooler));
         let mut session = operator.session().await?;
         migrate::migrate(&mut session, &options).await?;
         let tx = session.begin().await?;
         let adopted = adopt::adopt(&tx, actor).await?;
         tx.commit("adopt the store").await?;
         Ok(adopted)
+    }
+
+    /// Whether its connections go through a pooler, so that new events are polled for: nothing else can be.
+    pub fn is_pooled(&self) -> bool {
+        self.inner.way.is_pooled()
     }
 
     async fn subscription_change(&self, name: &str, change: Change) -> Result<Subscription> {
@@ -180,8 +192,7 @@ impl Store for PostgresStore {
     }
 
     async fn subscription_create(&self, new: NewSubscription) -> Result<Subscription> {
-        let reader = &self.inner.reader;
-        Ok(change!(self, "create a subscription", |tx| subscription::subscription_create(&tx, reader, &new)))
+        Ok(change!(self, "create a subscription", |tx| subscription::subscription_create(&tx, &new)))
     }
 
     async fn subscription_get(&self, name: &str) -> Result<Subscription> {
@@ -216,8 +227,7 @@ impl Store for PostgresStore {
     }
 
     async fn subscription_seek(&self, name: &str, to: Start, actor: &str) -> Result<Position> {
-        let reader = &self.inner.reader;
-        Ok(change!(self, "move a subscription", |tx| seek::subscription_seek(&tx, reader, name, to, actor)))
+        Ok(change!(self, "move a subscription", |tx| seek::subscription_seek(&tx, name, to, actor)))
     }
 
     async fn subscription_delete(&self, name: &str, actor: &str) -> Result<()> {
@@ -247,12 +257,11 @@ impl Store for PostgresStore {
     }
 
     async fn stats(&self) -> Result<StoreReport> {
-        let place = self.inner.options.to_string();
-        Ok(read!(self, |tx| report::store_report(&tx, &self.inner.identity.get(), &place)))
+        Ok(read!(self, |tx| report::store_report(&tx, &self.inner)))
     }
 
     async fn check(&self) -> Result<Vec<String>> {
-        Ok(read!(self, |tx| check::check(&tx, &self.inner)))
+        Ok(read!(self, |tx| check::check(&tx, &self.inner.options)))
     }
 
     async fn prune(&self, retention: Duration) -> Result<Pruned> {

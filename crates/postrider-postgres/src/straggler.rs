@@ -27,7 +27,7 @@ use tracing::warn;
 use crate::error::Doing;
 use crate::log_rows::{RowsRead, rows_read, rows_take};
 use crate::options::PostgresOptions;
-use crate::session::Session;
+use crate::session::{Ask, Session, Tx};
 use crate::statement::Schema;
 use crate::store::Inner;
 use crate::turn::{Stretch, Turn, stretches};
@@ -189,14 +189,14 @@ impl Stragglers {
 /// What is going to happen when the transaction that has been open for longest commits, if that is worth a sentence.
 /// `floor` says where its events can lie.
 pub(crate) async fn straggler_check(
-    session: &Session,
+    tx: &Tx<'_>,
     options: &PostgresOptions,
     oldest: Xid,
     floor: i64,
     issued: i64,
 ) -> Result<Option<String>> {
-    let ids = Ended::look(session, floor, issued).await?.ids_between(floor, issued);
-    let indexed = Leaves::read(&session.query(sql!("leaf_xid_index"), &[], WHAT).await?)?;
+    let ids = Ended::look(tx, floor, issued).await?.ids_between(floor, issued);
+    let indexed = Leaves::read(&tx.query(sql!("leaf_xid_index"), &[], WHAT).await?)?;
     let advice = index_advice(&options.schema, floor, issued, indexed);
     Ok((ids > options.straggler_budget && !advice.is_empty()).then(|| {
         format!(
@@ -231,12 +231,12 @@ struct Ended(HashMap<i64, i64>);
 
 impl Ended {
     /// Asks the leaves, since a turn may have been ended by others than retention.
-    async fn look(session: &Session, above: i64, up_to: i64) -> Result<Self> {
+    async fn look(server: &impl Ask, above: i64, up_to: i64) -> Result<Self> {
         let mut ended = HashMap::new();
         let current = Turn::of(EventId(up_to));
         for stretch in stretches(above, up_to, EventId(up_to)).filter(|stretch| stretch.turn != current) {
             let newest = sql!("event_newest").on_leaf(stretch.turn.leaf());
-            let rows = session.query(newest, &[&stretch.above, &stretch.up_to], WHAT).await?;
+            let rows = server.ask(newest, &[&stretch.above, &stretch.up_to], WHAT).await?;
             let last = rows.first().map(|row| row.try_get(0)).transpose().doing(WHAT)?;
             ended.insert(stretch.turn.number(), last.unwrap_or(stretch.above));
         }
@@ -271,6 +271,7 @@ mod tests {
     use postrider_testkit::postgres::{Version, shared};
 
     use super::*;
+    use crate::pooler::Way;
     use crate::session::Role;
     use crate::statement::Sql;
     use crate::store::PostgresStore;
@@ -329,10 +330,13 @@ mod tests {
             let insert = "insert into postrider.event (topic, type, payload)
                           select 'order', 'order', '' from generate_series(1, 5000)";
             database.query(insert);
-            let reader = Session::connect(&options, Role::Reader).await.unwrap();
+            let way = Way::new(options.pooler);
+            let mut reader = Session::connect(&options, &way, Role::Reader).await.unwrap();
             let statement = sql!("event_fetch_late").on_leaf(0).text(&options.schema).into_owned();
             let prepare = format!("set plan_cache_mode = force_generic_plan; prepare late as {statement}");
-            reader.run(&prepare, WHAT).await.unwrap();
+            let tx = reader.begin().await.unwrap();
+            tx.run(&prepare, WHAT).await.unwrap();
+            tx.commit(WHAT).await.unwrap();
             assert_eq!(store.inner.stragglers.indexed(&reader).await.unwrap(), Leaves(0));
             assert!(!plan(&reader).await.contains("event_0_xid"));
             for script in [index_advice(&options.schema, 0, 9, Leaves(0)), "analyze".to_owned()] {
@@ -341,7 +345,7 @@ mod tests {
                 assert!(plan.contains("using event_0_xid on event_0"), "{version:?}: {plan}");
                 assert_eq!(plan.matches("Sort").count(), 2, "sorts what it has found only: {plan}");
             }
-            let again = Session::connect(&options, Role::Reader).await.unwrap();
+            let again = Session::connect(&options, &way, Role::Reader).await.unwrap();
             assert_eq!(store.inner.stragglers.indexed(&again).await.unwrap(), Leaves(1), "{version:?}");
         }
     }

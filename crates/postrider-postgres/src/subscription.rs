@@ -6,7 +6,6 @@ use tokio_postgres::Row;
 
 use crate::audit::Entry;
 use crate::error::Doing;
-use crate::link::SharedLink;
 use crate::lock::{lock_retention, lock_subscription};
 use crate::place::place_of;
 use crate::position::{SHARDS, position_put};
@@ -14,18 +13,14 @@ use crate::session::Tx;
 use crate::values::{At, JsonText};
 
 /// Creates a subscription with its shards and its position.
-pub(crate) async fn subscription_create(
-    tx: &Tx<'_>,
-    reader: &SharedLink,
-    new: &NewSubscription,
-) -> Result<Subscription> {
+pub(crate) async fn subscription_create(tx: &Tx<'_>, new: &NewSubscription) -> Result<Subscription> {
     new.check()?;
     // From here on retention removes nothing, and nobody else creates a subscription of this name.
     lock_retention(tx).await?;
     if subscription_find(tx, &new.name).await?.is_some() {
         return Err(refusal::subscription_exists(&new.name));
     }
-    let place = place_of(tx, reader, new.start).await?;
+    let place = place_of(tx, new.start).await?;
     let what = "create a subscription";
     let texts = new.texts();
     let row = tx

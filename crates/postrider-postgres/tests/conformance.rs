@@ -1,5 +1,7 @@
 //! PostgreSQL keeps every promise of the contract, on each version that is tested, for the owner of the schema and for
-//! those who have no more than the rights of their roles.
+//! those who have no more than the rights of their roles; directly, and through a pooler, even one with a single session.
+
+use std::sync::OnceLock;
 
 use postrider_core::settle::MemberId;
 use postrider_core::time::Clock;
@@ -7,7 +9,7 @@ use postrider_core::{EventId, Failure};
 use postrider_postgres::tokio_postgres::Transaction;
 use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Work};
 use postrider_testkit::conformance::Ending;
-use postrider_testkit::postgres::{Database, Version, shared};
+use postrider_testkit::postgres::{Database, Pooler, PoolerSettings, Startup, Version, shared};
 use postrider_testkit::{ManualClock, Rig};
 
 struct PostgresRig {
@@ -48,6 +50,16 @@ impl PostgresRig {
         database.query(&format!("create role {}_ada login in role {granted}", database.name));
         let url = database.url.replace("postgres@", &format!("{}_ada@", database.name));
         let store = open(&url).await;
+        Self::with(url, database, store)
+    }
+
+    /// As the owner of everything, through a pooler.
+    async fn pooled(version: Version, pooler: &Pooler) -> Self {
+        let database = shared(version).create_database();
+        let url = pooler.database(&database).url;
+        let store = open(&url).await;
+        assert!(store.is_pooled(), "the pooler is noticed");
+        database.query(CLOCK);
         Self::with(url, database, store)
     }
 
@@ -144,4 +156,29 @@ mod postgresql_15_by_roles {
 mod postgresql_18_by_roles {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V18).await);
+}
+
+mod postgresql_15_pooled {
+    use super::*;
+
+    fn pooler() -> &'static Pooler {
+        static POOLER: OnceLock<Pooler> = OnceLock::new();
+        let settings = PoolerSettings { sessions: 4, startup: Startup::Refuses };
+        POOLER.get_or_init(|| Pooler::start(shared(Version::V15), settings))
+    }
+
+    postrider_testkit::conformance_tests!(PostgresRig::pooled(Version::V15, pooler()).await);
+}
+
+/// Whoever holds the only session and waits for another waits for ever.
+mod postgresql_18_pooled_by_one {
+    use super::*;
+
+    fn pooler() -> &'static Pooler {
+        static POOLER: OnceLock<Pooler> = OnceLock::new();
+        let settings = PoolerSettings { sessions: 1, startup: Startup::Ignores };
+        POOLER.get_or_init(|| Pooler::start(shared(Version::V18), settings))
+    }
+
+    postrider_testkit::conformance_tests!(PostgresRig::pooled(Version::V18, pooler()).await);
 }

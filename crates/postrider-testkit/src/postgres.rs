@@ -22,11 +22,13 @@
 //! | `installation` | where are the programs, and as whom do they run? |
 //! | `cluster` | where is the data, and what does it cost to get a fresh folder? |
 //! | `watchdog` | who cleans up when the test process is killed? |
+//! | `pooler` | what if somebody stands between a client and the server? |
 //! | `processes` | which processes are the server's, and are they gone? |
 //! | `wire` | how is a statement sent without a client library? |
 
 mod cluster;
 mod installation;
+mod pooler;
 mod processes;
 mod settings;
 mod watchdog;
@@ -43,6 +45,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 pub use self::installation::Version;
+pub use self::pooler::{Pooler, PoolerSettings, Startup};
 pub use self::settings::Settings;
 
 use self::cluster::Cluster;

@@ -35,6 +35,11 @@ pub(crate) fn run(args: &BenchArgs, store: &str, output: &Output) -> Result<()> 
         Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
     })?;
     let measures = match named {
+        StoreUrl::Sqlite(_) if args.through.is_some() => {
+            return Err(Error::invalid(
+                "--through names a pooler in front of PostgreSQL: name the server with --store",
+            ));
+        }
         StoreUrl::Sqlite(_) => runtime.block_on(sqlite::run(args, output))?,
         StoreUrl::Postgres(_) => runtime.block_on(postgres::run(args, store, output))?,
     };

@@ -12,11 +12,13 @@ create function postrider.clock() returns timestamptz
 language sql volatile parallel safe
 return pg_catalog.clock_timestamp();
 
--- Whether the lease of a member lasts. A beat from the future is as good as none: the clock was set back, and nobody should
--- wait until it has caught up.
-create function postrider.lives(beat_at timestamptz, lease interval) returns boolean
+-- Whether the lease of a member lasts. Where the clock was set back, beats lie in the future, and nobody should wait until
+-- it has caught up; but those who live need a lease to beat again. So whoever has seen a steady clock since `steady_since`,
+-- for a lease or longer, takes such a member for dead; others do not.
+create function postrider.lives(beat_at timestamptz, lease interval, steady_since timestamptz) returns boolean
 language sql volatile parallel safe
-return postrider.clock() between beat_at - lease and beat_at + lease;
+return postrider.clock() <= beat_at + lease
+    and (postrider.clock() >= beat_at - lease or coalesce(postrider.clock() <= steady_since + lease, true));
 
 -- The log. Producers write here and nowhere else, from any language:
 --
@@ -108,6 +110,8 @@ create table postrider.member (
     name text not null,
     joined_at timestamptz not null,
     beat_at timestamptz not null,
+    -- The first of its beats since when the clock was not set back.
+    steady_since timestamptz not null,
     lease interval not null,
     -- Of the schema that its program knows: one that would not suit it waits until it has gone.
     version integer not null
@@ -128,6 +132,15 @@ create table postrider.standing (
     subscription_id bigint not null references postrider.subscription (id) on delete cascade,
     member_id bigint not null references postrider.member (id) on delete cascade,
     primary key (subscription_id, member_id)
+);
+
+-- The time in which the server has not crashed: empty after every recovery, also that of a standby which takes over.
+-- Those who are connected to a pooler learn here what others learn from the end of their connection.
+create unlogged table postrider.era (
+    current boolean primary key default true,
+    id uuid not null,
+    started_at timestamptz not null,
+    constraint there_is_one_era check (current)
 );
 
 -- How far shards have come. Rows are appended, never updated: under an old snapshot that somebody holds for

@@ -65,9 +65,9 @@ begin
 end
 $$;
 
-CREATE FUNCTION postrider.lives(beat_at timestamp with time zone, lease interval) RETURNS boolean
+CREATE FUNCTION postrider.lives(beat_at timestamp with time zone, lease interval, steady_since timestamp with time zone) RETURNS boolean
     LANGUAGE sql PARALLEL SAFE
-    RETURN ((postrider.clock() >= (beat_at - lease)) AND (postrider.clock() <= (beat_at + lease)));
+    RETURN ((postrider.clock() <= (beat_at + lease)) AND ((postrider.clock() >= (beat_at - lease)) OR COALESCE((postrider.clock() <= (steady_since + lease)), true)));
 
 CREATE TABLE postrider.attempt (
     subscription_id bigint NOT NULL,
@@ -115,6 +115,13 @@ CREATE TABLE postrider.delivery (
     CONSTRAINT only_what_may_be_attempted_is_due CHECK (((due_at IS NULL) OR (state = ANY (ARRAY['pending'::text, 'done'::text])))),
     CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['pending'::text, 'leased'::text, 'done'::text, 'dead'::text]))),
     CONSTRAINT the_dead_have_a_time_of_death CHECK (((state <> 'dead'::text) OR (died_at IS NOT NULL)))
+);
+
+CREATE UNLOGGED TABLE postrider.era (
+    current boolean DEFAULT true NOT NULL,
+    id uuid NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    CONSTRAINT there_is_one_era CHECK (current)
 );
 
 CREATE TABLE postrider.event (
@@ -385,6 +392,7 @@ CREATE TABLE postrider.member (
     name text NOT NULL,
     joined_at timestamp with time zone NOT NULL,
     beat_at timestamp with time zone NOT NULL,
+    steady_since timestamp with time zone NOT NULL,
     lease interval NOT NULL,
     version integer NOT NULL
 )
@@ -526,6 +534,9 @@ ALTER TABLE ONLY postrider.audit
 
 ALTER TABLE ONLY postrider.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (subscription_id, event_id);
+
+ALTER TABLE ONLY postrider.era
+    ADD CONSTRAINT era_pkey PRIMARY KEY (current);
 
 ALTER TABLE ONLY postrider.event_0
     ADD CONSTRAINT event_0_pkey PRIMARY KEY (id);

@@ -15,6 +15,7 @@ grant select, truncate on event_leaves to role_name;
 grant select, update on sequence postrider.event_id_seq to role_name;
 grant usage on sequence postrider.position_n to role_name;
 grant insert on postrider.turn, postrider.kept_event to role_name;
+grant select, insert, update (id, started_at) on postrider.era to role_name;
 grant insert on postrider.member, postrider.shard, postrider.standing to role_name;
 grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, created_at)
     on postrider.subscription to role_name;
@@ -24,7 +25,7 @@ grant insert (subscription_id, event_id, shard, key, late, turn, parks, state, a
     on postrider.delivery to role_name;
 grant update (shard, key, late, turn, parks, state, attempts, due_at, died_at) on postrider.delivery to role_name;
 grant update (tuning, fence) on postrider.subscription to role_name;
-grant update (beat_at) on postrider.member to role_name;
+grant update (beat_at, steady_since) on postrider.member to role_name;
 grant update (member_id, epoch) on postrider.shard to role_name;
 grant update (current, switched_at) on postrider.position_table to role_name;
 grant update (started_at, took, member, error) on postrider.attempt to role_name;

@@ -89,9 +89,9 @@ async fn a_report_tells_rows_lanes_and_owners() {
     scene.put("mail", &Row::dead(ids[3], "c"));
     scene.put("mail", &Row::waiting(ids[4], "a"));
     scene.run(
-        "insert into postrider.member (name, joined_at, beat_at, lease, version)
-             values ('gone', postrider.clock(), postrider.clock() - interval '9 s', interval '8 s', 1),
-                 ('here', postrider.clock(), postrider.clock(), interval '8 s', 1);
+        "insert into postrider.member (name, joined_at, beat_at, steady_since, lease, version)
+             values ('gone', postrider.clock(), postrider.clock() - interval '9 s', postrider.clock(), interval '8 s', 1),
+                 ('here', postrider.clock(), postrider.clock(), postrider.clock(), interval '8 s', 1);
          update postrider.shard set member_id = (select id from postrider.member where name = 'here') where shard = 7;
          insert into postrider.attempt
              select subscription_id, event_id, n, postrider.clock() + n * interval '1 s', interval '7 ms', 'here', 'no ' || n

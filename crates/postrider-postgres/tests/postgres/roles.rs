@@ -11,7 +11,7 @@ use postrider_core::{
 };
 use postrider_postgres::tokio_postgres::error::SqlState;
 use postrider_postgres::tokio_postgres::{self, Client, NoTls};
-use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles};
+use postrider_postgres::{Pooler, PostgresOptions, PostgresStore, RoleKind, Roles};
 use postrider_testkit::conformance::owner::{Owner, ids};
 use postrider_testkit::postgres::Version;
 
@@ -26,6 +26,7 @@ on_each_version!(
     roles_that_are_made_again_lose_what_they_were_given_meanwhile,
     a_producer_emits_and_reads_nothing,
     a_relay_delivers_and_removes_old_events,
+    a_relay_delivers_through_a_pooler,
     a_relay_can_neither_emit_nor_do_what_operators_do,
     a_relay_ends_what_one_of_its_own_role_has_left_open,
     an_operator_manages_subscriptions_and_dead_letters,
@@ -210,6 +211,18 @@ async fn a_relay_delivers_and_removes_old_events(version: Version) {
     assert_eq!(relay.subscription_report("mail").await.unwrap().lag_events, 0);
     relay.check().await.unwrap();
     relay.stats().await.unwrap();
+}
+
+/// No pooler need be there for what it demands.
+async fn a_relay_delivers_through_a_pooler(version: Version) {
+    let cast = Cast::new(version).await;
+    let options = PostgresOptions::from_url(&cast.url(RoleKind::Relay)).unwrap().pooler(Pooler::Transaction);
+    let relay = PostgresStore::open(options).await.unwrap();
+    let owner = Owner::create(&relay, NewSubscription::new("mail")).await.unwrap();
+    let emitted = cast.scene.emit(&["a", "b"]).await;
+    assert_eq!(ids(&owner.read_all().await.unwrap()), emitted);
+    owner.settle_rows(emitted[1], Vec::new()).await.unwrap();
+    relay.shards_release(owner.hold()).await.unwrap();
 }
 
 async fn a_relay_can_neither_emit_nor_do_what_operators_do(version: Version) {

@@ -9,8 +9,8 @@ use crate::scene::{Row, Scene};
 /// Makes a member hold all shards, as taking them does.
 fn hold(scene: &Scene) {
     scene.run(
-        "insert into postrider.member (name, joined_at, beat_at, lease, version)
-             values ('test', postrider.clock(), postrider.clock(), interval '8 s', 1);
+        "insert into postrider.member (name, joined_at, beat_at, steady_since, lease, version)
+             values ('test', postrider.clock(), postrider.clock(), postrider.clock(), interval '8 s', 1);
          update postrider.shard set member_id = (select max(id) from postrider.member), epoch = epoch + 1",
     );
 }

@@ -49,39 +49,43 @@ async fn one(owner: &Owner, what: usize, polls: usize) -> bool {
     }
 }
 
+/// Drops calls of an owner at random moments, and sees that the next ones work and that nothing stays open.
+pub(crate) async fn drop_calls(stage: &Stage) {
+    stage.run("create table effect (n int)");
+    let p = stage.session().await;
+    let mut owner = stage.owner("orders").await;
+    let seed = fastrand::u64(..);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let (mut dropped, mut ended) = (0, 0);
+    for round in 0..300 {
+        emit(&p, "k", &format!("{round}")).await;
+        for _ in 0..rng.usize(1..4) {
+            if one(&owner, rng.usize(0..4), rng.usize(0..16)).await {
+                ended += 1;
+            } else {
+                dropped += 1;
+            }
+        }
+        let read = owner.read().await;
+        assert_eq!(read, [format!("{round}")], "seed {seed}");
+        owner.settle().await.unwrap();
+    }
+    assert!(dropped > 50 && ended > 20, "seed {seed}: {dropped} dropped, {ended} ended");
+    let open = "select count(*) from pg_stat_activity
+                where datname = current_database() and state like 'idle in transaction%'";
+    for _ in 0..300 {
+        if stage.number(open) == 0 {
+            break;
+        }
+        // tidy: sleep because the server has no other sign than its views
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(stage.number(open), 0, "seed {seed}");
+}
+
 #[tokio::test]
 async fn a_dropped_call_leaves_no_transaction_open_and_the_next_one_works() {
     for version in Version::ALL {
-        let stage = Stage::on(version).await;
-        stage.run("create table effect (n int)");
-        let p = stage.session().await;
-        let mut owner = stage.owner("orders").await;
-        let seed = fastrand::u64(..);
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let (mut dropped, mut ended) = (0, 0);
-        for round in 0..300 {
-            emit(&p, "k", &format!("{round}")).await;
-            for _ in 0..rng.usize(1..4) {
-                if one(&owner, rng.usize(0..4), rng.usize(0..16)).await {
-                    ended += 1;
-                } else {
-                    dropped += 1;
-                }
-            }
-            let read = owner.read().await;
-            assert_eq!(read, [format!("{round}")], "seed {seed} on {version:?}");
-            owner.settle().await.unwrap();
-        }
-        assert!(dropped > 50 && ended > 20, "seed {seed}: {dropped} dropped, {ended} ended");
-        let open = "select count(*) from pg_stat_activity
-                    where datname = current_database() and state like 'idle in transaction%'";
-        for _ in 0..300 {
-            if stage.number(open) == 0 {
-                break;
-            }
-            // tidy: sleep because the server has no other sign than its views
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(stage.number(open), 0, "seed {seed} on {version:?}");
+        drop_calls(&Stage::on(version).await).await;
     }
 }

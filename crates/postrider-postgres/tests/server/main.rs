@@ -13,6 +13,7 @@ mod memory;
 mod moves;
 mod network;
 mod places;
+mod pooler;
 mod producers;
 mod relay;
 mod sizes;

@@ -102,7 +102,7 @@ async fn sleep_through(version: Version, lease: Duration) {
     let (before, shards) = (stage.number(epochs), "select count(distinct member_id) from postrider.shard");
     sleeper.signal("-CONT");
     // It finds that it has been forgotten, and joins anew.
-    until(&stage, "select count(*) from postrider.member where name = 'sleeper' and beat_at + lease > postrider.clock()", 1)
+    until(&stage, "select count(*) from postrider.member where name = 'sleeper' and postrider.lives(beat_at, lease, null)", 1)
         .await;
     let third = emit(&p, "k", "3").await;
     until(&stage, &format!("select count(*) from effect where event_id = {third}"), 1).await;

@@ -87,15 +87,7 @@ impl Installation {
             self.version.major(),
             program.display()
         );
-        let mut command = match self.user {
-            None => Command::new(program),
-            Some(User { uid, gid }) => {
-                let mut command = Command::new("setpriv");
-                command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
-                command.arg("--clear-groups").arg("--").arg(program);
-                command
-            }
-        };
+        let mut command = as_user(self.user, &program);
         // The caller's language and connection defaults are no part of a test.
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy();
@@ -106,6 +98,15 @@ impl Installation {
         command.env("LC_ALL", "C");
         command
     }
+}
+
+/// A program as another user, if that has to be.
+pub(super) fn as_user(user: Option<User>, program: &Path) -> Command {
+    let Some(User { uid, gid }) = user else { return Command::new(program) };
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
+    command.arg("--clear-groups").arg("--").arg(program);
+    command
 }
 
 /// Where things are kept from one test run to the next.
@@ -121,7 +122,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn user_to_become() -> Option<User> {
+pub(super) fn user_to_become() -> Option<User> {
     if !is_root() {
         return None;
     }

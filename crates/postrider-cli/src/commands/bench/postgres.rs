@@ -51,7 +51,10 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             BenchPart::Latency => latencies(&store, url, args.seconds).await?,
             BenchPart::Idle => idle(&store, url, args.seconds).await?,
             BenchPart::Snapshot => held_snapshot(&store, url, args.seconds).await?,
-            BenchPart::Drain => drains(url, args.events as usize).await?,
+            BenchPart::Drain => match &args.through {
+                Some(pooler) => vec![drains_through(scratch, pooler, args.events as usize).await?],
+                None => drains(url, args.events as usize).await?,
+            },
         });
         progress.advance(1);
     }
@@ -406,6 +409,35 @@ async fn drains(url: &str, events: usize) -> Result<Vec<Measure>> {
         against_small.push(per_event(much, events), per_event(little, SMALL));
     }
     Ok(drain_measures(&against_bare, &against_small).into())
+}
+
+/// Draining a backlog through a pooler beside draining it directly, in turns.
+async fn drains_through(scratch: &Scratch, pooler: &str, events: usize) -> Result<Measure> {
+    let direct = backlog(scratch.url(), "large", events).await?;
+    let options = PostgresOptions::from_url(&scratch.url_through(pooler))?.schema("large")?;
+    let pooled = PostgresStore::open(options).await?;
+    if !pooled.is_pooled() {
+        return Err(Error::invalid("--through names the server itself: name a pooler in transaction mode"));
+    }
+    let mut rounds = Rounds::default();
+    let mut runs = 0..;
+    for round in 0..ROUNDS_OF_DRAINS * 2 {
+        let mut turn = [Duration::ZERO; 2];
+        // Whoever goes second finds the caches warm, so that they take turns in that too.
+        for through in [round % 2 == 0, round % 2 == 1] {
+            let store = if through { &pooled } else { &direct };
+            turn[usize::from(through)] = drain(store, events, runs.next()).await?.whole;
+        }
+        rounds.push(turn[1], turn[0]);
+    }
+    let rate = |seconds: f64| events as f64 / seconds;
+    Ok(Measure {
+        name: "drain through a pooler, against a direct one",
+        value: rate(rounds.ours()),
+        unit: "events/s",
+        reference: rate(rounds.reference()),
+        ratio: rounds.speed(),
+    })
 }
 
 /// The most memory that was resident at any time, by the kernel's account.
