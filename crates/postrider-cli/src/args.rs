@@ -507,6 +507,15 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         sql: bool,
     },
+    /// Choose how relays at rest learn of new events in PostgreSQL
+    Wake {
+        /// By looking ten times a second, or from the first producer that commits
+        wake: WakeArg,
+        /// Although the server allows it, no producer of this store uses PREPARE TRANSACTION: it would fail for those
+        /// that wake a relay
+        #[arg(long)]
+        no_two_phase: bool,
+    },
     /// Look for damage (exit 10 if there is any)
     Check,
     /// Remove events that are older than the retention and that every subscription is past
@@ -515,6 +524,15 @@ pub(crate) enum StoreCommand {
         #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
         retention: Duration,
     },
+}
+
+/// How relays at rest learn of new events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WakeArg {
+    /// They look, ten times a second
+    Poll,
+    /// A trigger on the log's table: producers wake relays that sleep
+    Notify,
 }
 
 fn event_id(text: &str) -> Result<EventId> {

@@ -31,6 +31,7 @@
 //! | `store`, `log_store` | which call does what? The way in to all below. |
 //! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
 //! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
+//! | `wake`, `sentry` | who tells a relay that sleeps, and why is nothing slept through? |
 //! | `position`, `position_swap` | how far has a shard come, and where is that written? |
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
 //! | `shard`, `member`, `fence`, `lock` | whose turn is it, and who waits for whom? |
@@ -66,6 +67,9 @@
 //! that were written since it began, which delays others by about a second for every eight million of them. Beyond
 //! [a budget](PostgresOptions::straggler_budget) the log and `postrider store check` say so, and which index makes it
 //! short: the reader uses one on `(xid, id)` of a leaf if it is there.
+//!
+//! *A relay at rest asks ten times a second*, unless [producers wake it](PostgresStore::wake_set), which is not for those
+//! that prepare transactions, nor for relays behind a pooler by transactions.
 //!
 //! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they are flushed.
 
@@ -111,6 +115,7 @@ mod ring;
 mod roles;
 mod seek;
 mod self_test;
+mod sentry;
 mod session;
 mod settle;
 mod shard;
@@ -121,6 +126,7 @@ mod subscription;
 mod tls;
 mod turn;
 mod values;
+mod wake;
 mod work;
 
 pub use tokio_postgres;
@@ -132,4 +138,5 @@ pub use position::SHARDS;
 pub use roles::{RoleKind, Roles, producer_grants};
 pub use statement::Schema;
 pub use store::PostgresStore;
+pub use wake::TwoPhase;
 pub use work::{Handling, Work, Working, in_transaction};

@@ -17,6 +17,7 @@ use crate::position::{SHARDS, StoredPosition, position_newest};
 use crate::session::Tx;
 use crate::subscription::subscription_list;
 use crate::values::At;
+use crate::wake::wake_get;
 
 /// Parked lanes that a report shows.
 const PARKED_SHOWN_MAX: i64 = 10;
@@ -78,6 +79,7 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store_id: &str, place: &str) -> Re
         store_id: store_id.to_owned(),
         location: format!("{place} (PostgreSQL {version})"),
         schema_version: SCHEMA_VERSION,
+        wake: wake_get(tx).await?,
         events: there.events + kept.try_get::<_, i64>(0).doing(what)? as u64,
         newest_id: newest.try_get::<_, Option<i64>>(0).doing(what)?.map(EventId),
         oldest_at: there.oldest_at.into_iter().chain(kept_at).min(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider_core::store::Wake;
 use postrider_core::{Result, Store};
 use serde::Serialize;
 
@@ -24,7 +25,9 @@ pub(crate) async fn run<S: Store>(store: &S, command: StoreCommand, context: &Co
             };
             context.output.show(&migrated).map(|()| exit::OK)
         }
-        StoreCommand::Roles { .. } => unreachable!("only the place that knows PostgreSQL makes roles"),
+        StoreCommand::Roles { .. } | StoreCommand::Wake { .. } => {
+            unreachable!("only the place that knows PostgreSQL has roles and triggers")
+        }
         StoreCommand::Check => {
             let checked = Checked { findings: store.check().await? };
             context.output.show(&checked)?;
@@ -82,6 +85,22 @@ impl View for RolesView {
             table.row([Cell::new(&role.name), Cell::new(role.purpose)]);
         }
         table.finish()
+    }
+}
+
+/// How relays at rest learn of new events from now on.
+#[derive(Debug, Serialize)]
+pub(crate) struct WakeView {
+    pub(crate) wake: Wake,
+}
+
+impl View for WakeView {
+    fn human(&self, page: &Page) -> String {
+        let meaning = match self.wake {
+            Wake::Poll => "relays at rest look for new events ten times a second",
+            Wake::Notify => "relays at rest are woken by the first producer that commits",
+        };
+        format!("{}: {meaning}\n", page.paint(Role::Heading, self.wake.word()))
     }
 }
 
@@ -153,6 +172,10 @@ mod tests {
         assert_eq!(
             human(&Checked { findings: vec!["page 3: \x1b[2J".to_owned(), "row 7".to_owned()] }),
             "2 problems found\n- page 3: \\u{1b}[2J\n- row 7\n"
+        );
+        assert_eq!(
+            human(&WakeView { wake: Wake::Notify }),
+            "notify: relays at rest are woken by the first producer that commits\n"
         );
         assert_eq!(human(&Pruned { removed: 1, pinned_by: None }), "removed 1 event\n");
         assert_eq!(

@@ -33,6 +33,19 @@ begin
 end
 $$;
 
+CREATE FUNCTION postrider.wake() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if not pg_catalog.pg_try_advisory_xact_lock_shared(tg_relid::pg_catalog.int4, 0) then
+        if pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5 then
+            perform pg_catalog.pg_notify(pg_catalog.concat('postrider_', tg_relid), '');
+        end if;
+    end if;
+    return null;
+end
+$$;
+
 CREATE TABLE postrider.attempt (
     subscription_id bigint NOT NULL,
     event_id bigint NOT NULL,
@@ -601,3 +614,5 @@ ALTER TABLE ONLY postrider.standing
     ADD CONSTRAINT standing_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
 REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.wake() FROM PUBLIC;

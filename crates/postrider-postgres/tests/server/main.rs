@@ -18,3 +18,4 @@ mod stage;
 mod stragglers;
 mod takeover;
 mod visibility;
+mod wake;
