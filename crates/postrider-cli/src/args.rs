@@ -138,6 +138,9 @@ pub(crate) struct BenchArgs {
     /// Seconds for which a producer's latency is measured, with and without a relay each
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
+    /// Seconds for which a relay rests before an event wakes it
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) rest: u64,
     /// Folder to work in, on the disk that is to be measured; the system's temporary one if not given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<std::path::PathBuf>,
@@ -162,6 +165,8 @@ pub(crate) enum BenchPart {
     Latency,
     /// What a relay costs that has nothing to do
     Idle,
+    /// Relays that producers wake: the first event after a rest, and what the trigger costs producers
+    Wake,
     /// Delivery beside a snapshot that somebody holds
     Snapshot,
     /// Draining a backlog
