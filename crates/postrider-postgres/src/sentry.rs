@@ -53,13 +53,13 @@ use futures_util::stream::poll_fn;
 use postrider_core::store::Watch;
 use postrider_core::{Error, ErrorKind, Result};
 use tokio::sync::{Mutex, watch};
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row};
 use tracing::{debug, info, warn};
 
 use crate::connect::{Connection, connect};
 use crate::error::Doing;
 use crate::options::PostgresOptions;
-use crate::session::Parameters;
 use crate::statement::Sql;
 use crate::store::Inner;
 
@@ -343,12 +343,14 @@ impl Line {
     }
 
     async fn say_open(&self) -> Result<()> {
-        self.run(sql!("wake_say"), &[&OPEN], "say that nobody keeps watch").await.map(drop)
+        self.run(sql!("wake_say"), &[OPEN], "say that nobody keeps watch").await.map(drop)
     }
 
-    async fn run(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
+    /// Runs a statement in one piece, which passes through any pooler.
+    async fn run(&self, sql: Sql, words: &[&str], what: &str) -> Result<Vec<Row>> {
         let text = sql.text(&self.options.schema);
-        self.bounded(what, self.client.query(&*text, parameters)).await
+        let words: Vec<_> = words.iter().map(|word| (word as &(dyn ToSql + Sync), Type::TEXT)).collect();
+        self.bounded(what, self.client.query_typed(&text, &words)).await
     }
 
     /// A line on which something took too long is given up, and with it the lock.
