@@ -140,6 +140,9 @@ pub(crate) struct BenchArgs {
     /// Seconds for which a producer's latency is measured, with and without a relay each
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: u64,
+    /// Seconds for which a relay rests before an event wakes it
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) rest: u64,
     /// Folder to work in, on the disk that is to be measured; the system's temporary one if not given
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<std::path::PathBuf>,
@@ -167,6 +170,8 @@ pub(crate) enum BenchPart {
     Latency,
     /// What a relay costs that has nothing to do
     Idle,
+    /// Relays that producers wake: the first event after a rest, and what the trigger costs producers
+    Wake,
     /// Delivery beside a snapshot that somebody holds
     Snapshot,
     /// Draining a backlog
@@ -534,6 +539,15 @@ pub(crate) enum StoreCommand {
     /// Go on with a PostgreSQL store that was restored from a dump, upgraded by pg_upgrade or replicated from another
     /// server. Restores to a point in time and failovers need nothing
     Adopt,
+    /// Choose how relays at rest learn of new events in PostgreSQL
+    Wake {
+        /// By looking ten times a second, or from the first producer that commits
+        wake: WakeArg,
+        /// Although the server allows it, no producer of this store uses PREPARE TRANSACTION: it would fail for those
+        /// that wake a relay
+        #[arg(long)]
+        no_two_phase: bool,
+    },
     /// Look for damage (exit 10 if there is any)
     Check,
     /// Remove events that are older than the retention and that every subscription is past
@@ -542,6 +556,15 @@ pub(crate) enum StoreCommand {
         #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
         retention: Duration,
     },
+}
+
+/// How relays at rest learn of new events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WakeArg {
+    /// They look, ten times a second
+    Poll,
+    /// A trigger on the log's table: producers wake relays that sleep
+    Notify,
 }
 
 fn event_id(text: &str) -> Result<EventId> {

@@ -1,13 +1,15 @@
 //! From a store's URL to the store itself: the one place that knows the concrete stores.
 
 use std::fmt;
+use std::time::Duration;
 
-use postrider_core::{Error, Result};
-use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles};
+use postrider_core::store::Wake;
+use postrider_core::{Error, ErrorKind, Result};
+use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, TwoPhase};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::args::{STORE_DEFAULT, StoreCommand};
-use crate::commands::store::{AdoptedView, RoleView, RolesView, Script};
+use crate::args::{STORE_DEFAULT, StoreCommand, WakeArg};
+use crate::commands::store::{AdoptedView, RoleView, RolesView, Script, WakeView};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
 
@@ -83,6 +85,11 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                     "a SQLite file that was restored can be used as it is. Name a store on PostgreSQL",
                 ));
             }
+            if let Action::Store(StoreCommand::Wake { .. }) = action {
+                return Err(Error::invalid(
+                    "SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL",
+                ));
+            }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
                 .check(action.first_look() == FirstLook::Thorough);
@@ -105,6 +112,10 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 return context.output.show(&adopted).map(|()| exit::OK);
             }
             let store = PostgresStore::open(options).await?;
+            if let Action::Store(StoreCommand::Wake { wake, no_two_phase }) = action {
+                let two_phase = if no_two_phase { TwoPhase::Unused } else { TwoPhase::Refuse };
+                return wake_set(&store, wake, two_phase, context).await;
+            }
             commands::run(&store, action, context).await
         }
     }
@@ -126,6 +137,34 @@ async fn roles(
     let view = |kind: RoleKind| RoleView { name: roles.name(kind), purpose: kind.purpose() };
     let created = RolesView { roles: RoleKind::ALL.map(view).into() };
     context.output.show(&created).map(|()| exit::OK)
+}
+
+/// Only this kind of store has somebody who could wake a relay. Each try waits for producers for a moment only, so that
+/// none of them has to wait for long behind it.
+async fn wake_set(
+    store: &PostgresStore,
+    wake: WakeArg,
+    two_phase: TwoPhase,
+    context: &Context<'_>,
+) -> Result<u8> {
+    const TRIES: u32 = 30;
+    const TRY_EVERY: Duration = Duration::from_secs(1);
+    let wake = match wake {
+        WakeArg::Poll => Wake::Poll,
+        WakeArg::Notify => Wake::Notify,
+    };
+    let mut tries = 1;
+    while let Err(error) = store.wake_set(wake, two_phase, &context.actor).await {
+        if error.kind() == ErrorKind::Invalid {
+            return Err(Error::invalid(format!("{error}, with --no-two-phase")));
+        }
+        if !error.is_retryable() || tries == TRIES {
+            return Err(error);
+        }
+        tries += 1;
+        tokio::time::sleep(TRY_EVERY).await;
+    }
+    context.output.show(&WakeView { wake }).map(|()| exit::OK)
 }
 
 #[cfg(test)]

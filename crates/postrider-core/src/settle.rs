@@ -120,6 +120,11 @@ impl Chunk {
         Self { events: Vec::new(), end: after, more: false, soon: false, paused: false }
     }
 
+    /// Whether it leaves a reader where it was, at `after`: at some moment since the read began, nothing was new.
+    pub fn is_empty_at(&self, after: Position) -> bool {
+        self.end == after && self.events.is_empty() && !self.more && !self.soon
+    }
+
     /// The position right behind one of this chunk's events.
     pub fn position_of(&self, event: &Event) -> Position {
         self.end.at(event.id)

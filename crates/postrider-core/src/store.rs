@@ -11,6 +11,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -247,7 +248,21 @@ pub trait LogStore: Store {
     /// Resolves when there may be something new to fetch. It is a hint without content: it may come late,
     /// for nothing, or never, and losing every one of them costs latency only.
     fn wake(&self) -> impl Future<Output = ()> + Send;
+
+    /// Long polling: keeps watch, so that a reader need not ask again and again. What becomes visible to no read that
+    /// began after this returned resolves the watch. So a reader asks for a watch, reads once more, and if that read
+    /// leaves it where it is, waits for the watch instead of polling.
+    ///
+    /// None if no watch can be kept now: the reader polls on and asks again when it comes to its longest wait, which is
+    /// the only time at which it asks. A watch is a wake like any other: it may end for nothing, and if it is lost,
+    /// the next read comes after [`Pace::rest_max`].
+    fn watch(&self) -> impl Future<Output = Option<Watch>> + Send {
+        std::future::ready(None)
+    }
 }
+
+/// Ends when there may be something new; see [`LogStore::watch`].
+pub type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The rhythm that suits a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -258,6 +273,8 @@ pub struct Pace {
     pub poll_min: Duration,
     /// Longest wait between two reads.
     pub poll_max: Duration,
+    /// The same while a watch is kept; none if the store keeps none.
+    pub rest_max: Option<Duration>,
     /// How long a member that does not beat is believed to live.
     pub lease: Duration,
 }
@@ -414,6 +431,27 @@ pub struct ParkedReport {
     pub due_at: Option<Timestamp>,
 }
 
+/// How a reader at rest learns of new events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wake {
+    /// It looks, ten times a second.
+    #[default]
+    Poll,
+    /// The first producer that commits wakes it.
+    Notify,
+}
+
+impl Wake {
+    /// As people write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Notify => "notify",
+        }
+    }
+}
+
 /// The store as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StoreReport {
@@ -423,6 +461,8 @@ pub struct StoreReport {
     pub location: String,
     /// Version of its schema.
     pub schema_version: u32,
+    /// How readers at rest learn of new events.
+    pub wake: Wake,
     /// Events that are there.
     pub events: u64,
     /// The newest event's id; none before the first.

@@ -22,6 +22,8 @@ use crate::values::{At, JsonText};
 const WHAT: &str = "run a benchmark";
 /// Not one of a store's connections, which are looked for by their names.
 const NAME: &str = "bench";
+/// What is heard of words that relays send each other.
+const OTHER: u64 = u64::MAX;
 const TOPIC: &str = "order";
 const TYPE: &str = "order.created";
 
@@ -78,6 +80,15 @@ impl Producer {
         let (key, headers, due_at) = ("k", None::<JsonText<'_>>, None::<At>);
         tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
         tx.query(&self.notify, &[&number.to_string()]).await.doing(WHAT)?;
+        stamp();
+        tx.commit().await.doing(WHAT)
+    }
+
+    /// Inserts one bare row; `stamp` is called when the COMMIT is.
+    pub async fn insert_stamped(&mut self, payload: &[u8], stamp: impl FnOnce()) -> Result<()> {
+        let tx = self.client.transaction().await.doing(WHAT)?;
+        let (key, headers, due_at) = ("k", None::<JsonText<'_>>, None::<At>);
+        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
         stamp();
         tx.commit().await.doing(WHAT)
     }
@@ -182,13 +193,23 @@ impl OwnedRow {
 
 /// A connection that waits for notifications: the shortest way from a commit to another process.
 pub struct Listener {
-    _client: Client,
+    client: Client,
     numbers: mpsc::UnboundedReceiver<u64>,
 }
 
 impl Listener {
-    /// Connects and listens.
+    /// Connects and listens to bare producers.
     pub async fn connect(url: &str) -> Result<Self> {
+        Self::on(url, &text(sql!("bare_listen"))).await
+    }
+
+    /// Connects and listens for wakes of the store.
+    pub async fn of_wakes(url: &str) -> Result<Self> {
+        let channel = connect(url).await?.query_one(&*text(sql!("wake_channel")), &[]).await.doing(WHAT)?;
+        Self::on(url, &format!("listen {}", channel.try_get::<_, &str>(0).doing(WHAT)?)).await
+    }
+
+    async fn on(url: &str, listen: &str) -> Result<Self> {
         let options = PostgresOptions::from_url(url)?;
         let (client, mut connection) = connect::connect(&options, NAME).await?;
         // Bounded by what the benchmark sends.
@@ -197,17 +218,63 @@ impl Listener {
             let mut told = poll_fn(|context| connection.poll_message(context));
             while let Some(Ok(message)) = told.next().await {
                 if let AsyncMessage::Notification(told) = message {
-                    let _ = sender.send(told.payload().parse().unwrap_or_default());
+                    let word = if told.payload().is_empty() { 0 } else { OTHER };
+                    let _ = sender.send(told.payload().parse().unwrap_or(word));
                 }
             }
         });
-        client.batch_execute(&text(sql!("bare_listen"))).await.doing(WHAT)?;
-        Ok(Self { _client: client, numbers })
+        client.batch_execute(listen).await.doing(WHAT)?;
+        Ok(Self { client, numbers })
     }
 
     /// The number in the next notification; none when the connection is lost.
     pub async fn next(&mut self) -> Option<u64> {
         self.numbers.recv().await
+    }
+
+    /// How many notifications of producers have come since the last look.
+    pub fn count(&mut self) -> u64 {
+        let heard = std::iter::from_fn(|| self.numbers.try_recv().ok());
+        heard.filter(|number| *number != OTHER).count() as u64
+    }
+}
+
+/// The shortest way from a commit to the row in another process: a trigger that notifies whatever happens, a listener,
+/// and a select.
+pub struct BareReader {
+    listener: Listener,
+    select: Statement,
+    last_id: i64,
+}
+
+impl BareReader {
+    /// Makes the trigger, connects and listens.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let listener = Listener::connect(url).await?;
+        let client = &listener.client;
+        make_table(client).await?;
+        for script in [sql!("bare_truncate"), sql!("bare_wake_function"), sql!("bare_wake_create")] {
+            client.batch_execute(&text(script)).await.doing(WHAT)?;
+        }
+        let select = client.prepare(&text(sql!("bare_select"))).await.doing(WHAT)?;
+        Ok(Self { listener, select, last_id: 0 })
+    }
+
+    /// Waits for the next row and reads it; false when the connection is lost.
+    pub async fn next(&mut self) -> Result<bool> {
+        if self.listener.next().await.is_none() {
+            return Ok(false);
+        }
+        let rows = self.listener.client.query(&self.select, &[&self.last_id]).await.doing(WHAT)?;
+        for row in &rows {
+            self.last_id = std::hint::black_box(OwnedRow::read(row)).doing(WHAT)?.id;
+        }
+        Ok(!rows.is_empty())
+    }
+
+    /// Removes the trigger.
+    pub async fn remove(self) -> Result<()> {
+        self.listener.client.batch_execute(&text(sql!("bare_wake_drop"))).await.doing(WHAT)
     }
 }
 
@@ -284,6 +351,12 @@ impl Observer {
     pub async fn dead_rows(&self) -> Result<(i64, i64)> {
         let row = self.client.query_one(&*text(sql!("bare_dead_rows")), &[]).await.doing(WHAT)?;
         Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
+    }
+
+    /// Whether a relay stands sentry, ready to be woken.
+    pub async fn is_guarded(&self) -> Result<bool> {
+        let row = self.client.query_one(&*text(sql!("bare_sentries")), &[]).await.doing(WHAT)?;
+        Ok(row.try_get::<_, i64>(0).doing(WHAT)? > 0)
     }
 
     /// The server's processes that work for stores.

@@ -32,6 +32,7 @@
 //! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
 //! | `reach`, `settings`, `pooler` | by which way, and what does that change? |
 //! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
+//! | `wake`, `sentry` | who tells a relay that sleeps, and why is nothing slept through? |
 //! | `position`, `position_swap` | how far has a shard come, and where is that written? |
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
 //! | `shard`, `member`, `fence`, `lock` | whose turn is it, and who waits for whom? |
@@ -70,6 +71,9 @@
 //!
 //! *A pooler in transaction mode* is noticed, or named by [`Pooler`]: nothing of ours then outlives a transaction, and one
 //! session in its pool is enough. `docs/pooler.md` says what is different.
+//!
+//! *A relay at rest asks ten times a second*, unless [producers wake it](PostgresStore::wake_set), which is not for those
+//! that prepare transactions, nor for relays behind a pooler by transactions.
 //!
 //! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they are flushed.
 
@@ -119,6 +123,7 @@ mod ring;
 mod roles;
 mod seek;
 mod self_test;
+mod sentry;
 mod session;
 mod settings;
 mod settle;
@@ -130,6 +135,7 @@ mod subscription;
 mod tls;
 mod turn;
 mod values;
+mod wake;
 mod work;
 
 pub use tokio_postgres;
@@ -143,4 +149,5 @@ pub use position::SHARDS;
 pub use roles::{RoleKind, Roles, producer_grants};
 pub use statement::Schema;
 pub use store::PostgresStore;
+pub use wake::TwoPhase;
 pub use work::{Handling, Work, Working, in_transaction};

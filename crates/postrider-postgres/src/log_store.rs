@@ -7,8 +7,9 @@ use std::time::Duration;
 use postrider_core::balance::Survey;
 use postrider_core::log::Window;
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
-use postrider_core::store::Pace;
+use postrider_core::store::{Pace, Watch};
 use postrider_core::{EventId, Failure, LogStore, Position, Result, ShardSet};
+use tracing::info;
 
 use crate::error::Doing;
 use crate::fence::{Standing, fence, lost};
@@ -19,6 +20,7 @@ use crate::session::{Session, Tx};
 use crate::settle::settle_apply;
 use crate::store::{Inner, PostgresStore};
 use crate::values::XidValue;
+use crate::wake::wake_get;
 use crate::work::{Work, work_do};
 use crate::{due, fetch, member, self_test, shard};
 
@@ -33,6 +35,7 @@ impl LogStore for PostgresStore {
             poll_min: Duration::from_micros(50),
             // A quiet store is asked ten times a second: less than half a percent of a core on either side.
             poll_max: Duration::from_millis(100),
+            rest_max: Some(self.inner.options.rest_max),
             lease: self.inner.options.lease,
         }
     }
@@ -42,7 +45,9 @@ impl LogStore for PostgresStore {
         self_test::run(&mut session).await?;
         let tx = session.begin().await?;
         let member = member::member_join(&tx, name, self.inner.options.lease).await?;
+        let wake = wake_get(&tx).await?;
         tx.commit("register this process").await?;
+        info!(store = %self.inner.options, name, wake = wake.word(), "joined");
         Ok(member)
     }
 
@@ -57,7 +62,10 @@ impl LogStore for PostgresStore {
         let mut session = self.inner.keeper.session().await?;
         let tx = session.begin().await?;
         member::member_leave(&tx, member).await?;
-        tx.commit("forget a member").await
+        tx.commit("forget a member").await?;
+        drop(session);
+        self.inner.sentry.leave().await;
+        Ok(())
     }
 
     async fn shards_survey(&self, subscription: &str, member: MemberId, stands: bool) -> Result<Survey> {
@@ -157,6 +165,10 @@ impl LogStore for PostgresStore {
 
     async fn wake(&self) {
         self.inner.wake.notified().await;
+    }
+
+    async fn watch(&self) -> Option<Watch> {
+        self.inner.sentry.watch(&self.inner).await
     }
 }
 

@@ -29,6 +29,7 @@ pub struct PostgresOptions {
     pub(crate) call_timeout: Duration,
     pub(crate) straggler_budget: i64,
     pub(crate) pooler: Pooler,
+    pub(crate) rest_max: Duration,
 }
 
 /// What must be on the server's disk before an event is handed out.
@@ -74,6 +75,7 @@ impl PostgresOptions {
             call_timeout: Duration::from_secs(30),
             straggler_budget: 1_000_000,
             pooler,
+            rest_max: Duration::from_secs(5),
         };
         options.prepare();
         Ok(options)
@@ -145,6 +147,14 @@ impl PostgresOptions {
     #[must_use]
     pub fn straggler_budget(mut self, ids: u32) -> Self {
         self.straggler_budget = i64::from(ids);
+        self
+    }
+
+    /// How long a relay that producers wake goes without a look of its own: 5 seconds by default, at least one, at
+    /// most a day. This is how late an event can be whose wake was lost.
+    #[must_use]
+    pub fn rest_max(mut self, rest_max: Duration) -> Self {
+        self.rest_max = rest_max.clamp(Duration::from_secs(1), Duration::from_secs(24 * 3600));
         self
     }
 }

@@ -19,6 +19,7 @@ use crate::session::Tx;
 use crate::store::Inner;
 use crate::subscription::subscription_list;
 use crate::values::At;
+use crate::wake::wake_get;
 
 /// Parked lanes that a report shows.
 const PARKED_SHOWN_MAX: i64 = 10;
@@ -81,6 +82,7 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store: &Inner) -> Result<StoreRepo
         store_id: store.identity.get(),
         location: format!("{} (PostgreSQL {version}{})", store.options, store.way),
         schema_version: SCHEMA_VERSION,
+        wake: wake_get(tx).await?,
         events: there.events + kept.try_get::<_, i64>(0).doing(what)? as u64,
         newest_id: newest.try_get::<_, Option<i64>>(0).doing(what)?.map(EventId),
         oldest_at: there.oldest_at.into_iter().chain(kept_at).min(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use postrider_core::store::{
     DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Payloads, Pruned, StoreReport,
-    SubscriptionReport,
+    SubscriptionReport, Wake,
 };
 use postrider_core::{
     Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
@@ -24,10 +24,14 @@ use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
 use crate::pooler::Way;
 use crate::roles::Roles;
+use crate::sentry::Sentry;
 use crate::session::{Role, Session};
 use crate::straggler::Stragglers;
 use crate::subscription::Change;
-use crate::{adopt, check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription};
+use crate::wake::{TwoPhase, tell};
+use crate::{
+    adopt, check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription, wake,
+};
 
 /// What people look at: in one transaction, so that all of it is read on one connection.
 macro_rules! read {
@@ -40,12 +44,13 @@ macro_rules! read {
     }};
 }
 
-/// What people change: whole or not at all, flushed, and worth a look for all workers of this process.
+/// What people change: whole or not at all, flushed, and worth a look for all workers, of this process or another.
 macro_rules! change {
     ($store:expr, $what:literal, |$tx:ident| $work:expr) => {{
         let mut session = $store.inner.operator.session().await?;
         let $tx = session.begin().await?;
         let value = $work.await?;
+        tell(&$tx).await?;
         $tx.commit($what).await?;
         $store.inner.wake.notify_waiters();
         value
@@ -54,7 +59,7 @@ macro_rules! change {
 
 /// Postrider's tables in a PostgreSQL database. Cheap to clone; all clones are the same store.
 ///
-/// It opens connections as it needs them, at most one for each of six purposes, and closes them when the last
+/// It opens connections as it needs them, at most one for each of seven purposes, and closes them when the last
 /// clone is dropped. Producers emit through theirs.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -79,6 +84,8 @@ pub(crate) struct Inner {
     pub(crate) stragglers: Stragglers,
     /// Told when something was written through this store that workers of this process may want to see.
     pub(crate) wake: Notify,
+    /// Waits for what others write.
+    pub(crate) sentry: Sentry,
 }
 
 impl PostgresStore {
@@ -112,6 +119,7 @@ impl PostgresStore {
             appetite: Appetite::default(),
             stragglers: Stragglers::default(),
             wake: Notify::new(),
+            sentry: Sentry::default(),
             options,
             way,
         };
@@ -147,6 +155,19 @@ impl PostgresStore {
         self.inner.way.is_pooled()
     }
 
+    /// Chooses how relays at rest learn of new events: by asking ten times a second, which is the default, or from the
+    /// first producer that commits. That takes a trigger on the log's table, so whoever has opened the store must own
+    /// the schema. Running relays take it up within a minute.
+    ///
+    /// It waits for producers for a tenth of a second at the most, since others wait behind it meanwhile. The error is
+    /// then retryable.
+    pub async fn wake_set(&self, wake: Wake, two_phase: TwoPhase, actor: &str) -> Result<()> {
+        let mut session = self.inner.operator.session().await?;
+        let tx = session.begin().await?;
+        wake::wake_set(&tx, wake, two_phase, actor).await?;
+        tx.commit("change how relays are woken").await
+    }
+
     async fn subscription_change(&self, name: &str, change: Change) -> Result<Subscription> {
         Ok(change!(self, "change a subscription", |tx| subscription::subscription_change(&tx, name, &change)))
     }
@@ -175,7 +196,13 @@ impl Store for PostgresStore {
     }
 
     async fn event_emit(&self, events: Vec<NewEvent>) -> Result<Vec<EventId>> {
-        Ok(change!(self, "emit events", |tx| emit::event_emit(&tx, events)))
+        let mut session = self.inner.operator.session().await?;
+        let tx = session.begin().await?;
+        let ids = emit::event_emit(&tx, events).await?;
+        tx.commit("emit events").await?;
+        // Others are woken as by any producer.
+        self.inner.wake.notify_waiters();
+        Ok(ids)
     }
 
     async fn event_list(&self, query: EventQuery) -> Result<Vec<Event>> {

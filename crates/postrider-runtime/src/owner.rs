@@ -17,6 +17,7 @@
 
 mod drain;
 mod hand_out;
+mod rest;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use postrider_core::delivery::Origin;
 use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
-use postrider_core::store::Pace;
+use postrider_core::store::{Pace, Watch};
 use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Position, Result};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -42,6 +43,7 @@ use crate::permits::{Permit, Permits};
 use crate::poller::Poller;
 use crate::relay::Summary;
 use crate::worker::Work;
+use rest::Rest;
 
 /// An event that runs longer than this does not hold back the mark.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -113,6 +115,7 @@ pub(crate) struct Owner<S: LogStore> {
     resend: Option<Arc<Settle>>,
 
     poll_at: Duration,
+    rest: Rest,
     due_at: Duration,
     settle_at: Duration,
     settle_gaps_at: Duration,
@@ -168,6 +171,8 @@ enum Happened {
     Finished(Result<Finished, JoinError>),
     Permit(Permit),
     Woken,
+    /// Whether the store keeps watch.
+    Watch(Option<Watch>),
     Timer,
 }
 
@@ -214,6 +219,7 @@ impl<S: LogStore> Owner<S> {
             row_call: RowCall::None,
             resend: None,
             poll_at: Duration::ZERO,
+            rest: Rest::Awake,
             due_at: Duration::ZERO,
             settle_at: Duration::ZERO,
             settle_gaps_at: Duration::ZERO,
@@ -307,6 +313,7 @@ impl<S: LogStore> Owner<S> {
             return;
         }
         let Some(room) = self.lanes.room() else { return };
+        self.rest_before_read();
         let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.read_to);
         self.fetching = Some(Call::begin(async move { store.fetch(&hold, after, room).await }));
     }
@@ -327,6 +334,7 @@ impl<S: LogStore> Owner<S> {
             () = std::future::ready(()), if busy => Happened::Timer,
             permit = permits.take(), if self.permit_wanted => Happened::Permit(permit),
             () = self.store.wake(), if may_wake => Happened::Woken,
+            rested = self.rest.next(!may_wake) => rested,
             () = self.timer.wait_until(deadline) => Happened::Timer,
         }
     }
@@ -363,6 +371,7 @@ impl<S: LogStore> Owner<S> {
                 debug!(subscription = self.origin.subscription, "draining");
                 self.drain_until = Some(self.now() + self.context.drain_within);
                 self.fetching = None;
+                self.rest = Rest::Awake;
             }
             Happened::Fetched(chunk) => {
                 self.fetching = None;
@@ -384,6 +393,7 @@ impl<S: LogStore> Owner<S> {
                 self.poll_at = now;
                 self.due_at = self.due_at.min(now + self.pace.settle_every);
             }
+            Happened::Watch(watch) => self.rest_answered(watch),
             Happened::Timer => {}
         }
         Ok(None)
@@ -393,6 +403,7 @@ impl<S: LogStore> Owner<S> {
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
+                self.rest = Rest::Awake;
                 self.poll_at = self.now() + self.error_wait;
                 return self.failed("read the log", error);
             }
@@ -410,7 +421,8 @@ impl<S: LogStore> Owner<S> {
         } else if chunk.more || chunk.soon {
             self.poller.expected(now);
         }
-        self.poll_at = now + if chunk.more { Duration::ZERO } else { self.poller.wait(now) };
+        let wait = self.rest_after_read(&chunk, now);
+        self.poll_at = now + if chunk.more { Duration::ZERO } else { wait };
         #[cfg(feature = "sabotage")]
         if self.context.sabotage == Some(crate::sabotage::Sabotage::TrustWakes) && !chunk.more {
             self.poll_at = Duration::MAX;

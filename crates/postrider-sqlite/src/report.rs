@@ -5,6 +5,7 @@ use std::time::Duration;
 use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::{
     AttemptReport, DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport,
+    Wake,
 };
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
@@ -69,6 +70,7 @@ pub(crate) fn store_report(
         store_id: store_id(conn)?,
         location: place.location,
         schema_version: SCHEMA_VERSION,
+        wake: Wake::Poll,
         events: event_count(conn, EventId(0), EventId(i64::MAX))?,
         newest_id: event_newest(conn)?,
         oldest_at: event_oldest(conn, EventId(0))?.map(|(_, created_at)| created_at),

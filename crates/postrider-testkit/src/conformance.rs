@@ -298,6 +298,7 @@ macro_rules! conformance_tests {
                 stats_tell_the_whole,
                 a_healthy_store_checks_out,
                 a_wake_is_a_hint,
+                a_watch_misses_nothing,
             ]
         }
     };

@@ -26,14 +26,14 @@ use postrider_core::balance::Survey;
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{
     DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
-    SubscriptionReport,
+    SubscriptionReport, Watch,
 };
 use postrider_core::time::Clock;
 use postrider_core::{
     Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, ShardSet, Start, Store,
     Subscription, Timestamp, Tuning,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::interference::{Interference, Moment, When};
 use state::{State, Time};
@@ -58,6 +58,7 @@ impl Default for MemoryOptions {
                 settle_every: Duration::from_millis(10),
                 poll_min: Duration::from_millis(1),
                 poll_max: Duration::from_millis(100),
+                rest_max: Some(Duration::from_secs(5)),
                 lease: Duration::from_secs(10),
             },
         }
@@ -77,6 +78,7 @@ struct Shared {
     options: MemoryOptions,
     state: Mutex<State>,
     wake: Notify,
+    watches: watch::Sender<()>,
 }
 
 /// What a transactional handler writes through; kept only if its settle commits.
@@ -127,7 +129,8 @@ impl MemoryStore {
     /// An empty store with options of its own.
     pub fn with_options(clock: impl Clock, options: MemoryOptions) -> Self {
         let state = Mutex::new(State::new(options.shards.max(1), options.pace.lease));
-        let shared = Arc::new(Shared { options, state, wake: Notify::new() });
+        let shared =
+            Arc::new(Shared { options, state, wake: Notify::new(), watches: watch::Sender::new(()) });
         Self { shared, clock: Arc::new(clock), interference: None }
     }
 
@@ -204,6 +207,7 @@ impl MemoryStore {
                 self.shared.wake.notify_waiters();
                 // And one for whoever is between its read and its wait.
                 self.shared.wake.notify_one();
+                self.shared.watches.send_replace(());
             }
             Ok(result)
         })
@@ -401,5 +405,13 @@ impl LogStore for MemoryStore {
 
     async fn wake(&self) {
         self.shared.wake.notified().await;
+    }
+
+    async fn watch(&self) -> Option<Watch> {
+        let mut watch = self.shared.watches.subscribe();
+        Some(Box::pin(async move {
+            // Whoever is gone has nothing new any more, and a wake may come for nothing.
+            let _ = watch.changed().await;
+        }))
     }
 }

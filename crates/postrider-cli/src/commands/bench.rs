@@ -6,6 +6,7 @@
 mod postgres;
 mod rounds;
 mod sqlite;
+mod wake;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

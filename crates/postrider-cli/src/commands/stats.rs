@@ -1,6 +1,6 @@
 //! `postrider stats`.
 
-use postrider_core::store::StoreReport;
+use postrider_core::store::{StoreReport, Wake};
 use postrider_core::{EventId, Result, Store, Timestamp};
 use serde::Serialize;
 
@@ -20,6 +20,7 @@ struct Stats<'a> {
     store_id: &'a str,
     location: &'a str,
     schema_version: u32,
+    wake: Wake,
     events: u64,
     newest_id: Option<EventId>,
     oldest_at: Option<Timestamp>,
@@ -34,6 +35,7 @@ impl<'a> Stats<'a> {
             store_id: &report.store_id,
             location: &report.location,
             schema_version: report.schema_version,
+            wake: report.wake,
             events: report.events,
             newest_id: report.newest_id,
             oldest_at: report.oldest_at,
@@ -66,6 +68,7 @@ impl View for Stats<'_> {
             ("store", Cell::new(self.location)),
             ("id", Cell::new(self.store_id)),
             ("schema", Cell::new(format!("version {}", self.schema_version))),
+            ("wake", Cell::new(self.wake.word())),
             ("size", Cell::new(text::bytes(self.bytes))),
             ("events", Cell::new(self.events(page))),
             ("members", members),
@@ -90,6 +93,7 @@ mod tests {
             store_id: "8f14e45f".to_owned(),
             location: "sqlite postrider.db".to_owned(),
             schema_version: 1,
+            wake: Wake::Poll,
             events: 0,
             newest_id: None,
             oldest_at: None,
@@ -101,6 +105,7 @@ mod tests {
 store    sqlite postrider.db
 id       8f14e45f
 schema   version 1
+wake     poll
 size     4.0 KiB
 events   0
 members  none

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use postrider_core::store::Wake;
 use postrider_core::{Result, Store};
 use postrider_postgres::Adopted;
 use serde::Serialize;
@@ -26,7 +27,7 @@ pub(crate) async fn run<S: Store>(store: &S, command: StoreCommand, context: &Co
             };
             context.output.show(&migrated).map(|()| exit::OK)
         }
-        StoreCommand::Roles { .. } | StoreCommand::Adopt => {
+        StoreCommand::Roles { .. } | StoreCommand::Wake { .. } | StoreCommand::Adopt => {
             unreachable!("the place that knows PostgreSQL has done it")
         }
         StoreCommand::Check => {
@@ -130,6 +131,22 @@ impl View for AdoptedView {
     }
 }
 
+/// How relays at rest learn of new events from now on.
+#[derive(Debug, Serialize)]
+pub(crate) struct WakeView {
+    pub(crate) wake: Wake,
+}
+
+impl View for WakeView {
+    fn human(&self, page: &Page) -> String {
+        let meaning = match self.wake {
+            Wake::Poll => "relays at rest look for new events ten times a second",
+            Wake::Notify => "relays at rest are woken by the first producer that commits",
+        };
+        format!("{}: {meaning}\n", page.paint(Role::Heading, self.wake.word()))
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Migrated {
     store_id: String,
@@ -198,6 +215,10 @@ mod tests {
         assert_eq!(
             human(&Checked { findings: vec!["page 3: \x1b[2J".to_owned(), "row 7".to_owned()] }),
             "2 problems found\n- page 3: \\u{1b}[2J\n- row 7\n"
+        );
+        assert_eq!(
+            human(&WakeView { wake: Wake::Notify }),
+            "notify: relays at rest are woken by the first producer that commits\n"
         );
         assert_eq!(human(&Pruned { removed: 1, pinned_by: None }), "removed 1 event\n");
         assert_eq!(

@@ -24,3 +24,4 @@ mod kill;
 mod relay;
 mod roles;
 mod store;
+mod wake;

@@ -69,6 +69,19 @@ CREATE FUNCTION postrider.lives(beat_at timestamp with time zone, lease interval
     LANGUAGE sql PARALLEL SAFE
     RETURN ((postrider.clock() <= (beat_at + lease)) AND ((postrider.clock() >= (beat_at - lease)) OR COALESCE((postrider.clock() <= (steady_since + lease)), true)));
 
+CREATE FUNCTION postrider.wake() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+begin
+    if not pg_catalog.pg_try_advisory_xact_lock_shared(tg_relid::pg_catalog.int4, 0) then
+        if pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5 then
+            perform pg_catalog.pg_notify(pg_catalog.concat('postrider_', tg_relid), '');
+        end if;
+    end if;
+    return null;
+end
+$$;
+
 CREATE TABLE postrider.attempt (
     subscription_id bigint NOT NULL,
     event_id bigint NOT NULL,
@@ -653,3 +666,4 @@ REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload b
 REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.wake() FROM PUBLIC;

@@ -22,3 +22,4 @@ mod stragglers;
 mod takeover;
 mod upgrades;
 mod visibility;
+mod wake;

@@ -51,6 +51,15 @@ impl Witness {
     }
 
     pub(crate) fn relay(&self, store: PostgresStore, life: u64) -> Relay<PostgresStore> {
+        self.relay_of(store, life, subscription())
+    }
+
+    pub(crate) fn relay_of(
+        &self,
+        store: PostgresStore,
+        life: u64,
+        subscription: NewSubscription,
+    ) -> Relay<PostgresStore> {
         let witness = self.clone();
         let handler = move |delivery: Delivery| {
             let witness = witness.clone();
@@ -62,7 +71,7 @@ impl Witness {
                 Ok::<(), Failure>(())
             }
         };
-        Relay::new(store).name(format!("life-{life}")).worker(Worker::new(subscription()).each(handler))
+        Relay::new(store).name(format!("life-{life}")).worker(Worker::new(subscription).each(handler))
     }
 
     pub(crate) fn seen(&self) -> Vec<EventId> {
@@ -86,6 +95,20 @@ impl Witness {
             let missing: Vec<_> = ids.iter().filter(|id| !seen.contains(&EventId(**id))).collect();
             panic!("not delivered: {missing:?}");
         }
+    }
+
+    /// Waits until an event was delivered so often.
+    pub(crate) async fn until_seen_times(&self, id: i64, times: usize) {
+        let often = async {
+            loop {
+                let moved = self.moved.notified();
+                if self.seen().iter().filter(|seen| seen.0 == id).count() >= times {
+                    return;
+                }
+                moved.await;
+            }
+        };
+        assert!(tokio::time::timeout(PATIENCE, often).await.is_ok(), "{id} is not delivered {times} times");
     }
 
     /// Something went wrong that explains repeats.

@@ -191,3 +191,19 @@ pub async fn a_wake_is_a_hint<R: Rig>(rig: &R) -> Kept {
     assert_eq!(owner.read_all().await?.len(), events.len());
     Ok(())
 }
+
+/// A watch ends when something was emitted since it was given, and what was emitted before is read by a look that follows.
+pub async fn a_watch_misses_nothing<R: Rig>(rig: &R) -> Kept {
+    let pace = rig.store().pace();
+    assert!(pace.rest_max.is_none_or(|rest_max| rest_max >= pace.poll_max), "{pace:?}");
+    let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
+    let before = emit_of(rig, "a", 1).await?;
+    let watch = rig.store().watch().await;
+    assert_eq!(owner.read_all().await?.len(), before.len());
+    let after = emit_of(rig, "a", 1).await?;
+    if let Some(watch) = watch {
+        watch.await;
+    }
+    assert_eq!(owner.read_all().await?.len(), before.len() + after.len());
+    Ok(())
+}

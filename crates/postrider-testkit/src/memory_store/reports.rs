@@ -2,7 +2,7 @@
 
 use postrider_core::settle::MemberId;
 use postrider_core::store::{
-    DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport,
+    DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport, Wake,
 };
 use postrider_core::{
     DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription,
@@ -108,6 +108,7 @@ impl State {
             store_id: store_id.to_owned(),
             location: "memory".to_owned(),
             schema_version: 1,
+            wake: Wake::Notify,
             events: self.events.len() as u64,
             newest_id: (self.newest > EventId(0)).then_some(self.newest),
             oldest_at: self.events.values().next().map(|event| event.created_at),

@@ -11,7 +11,8 @@ use postrider_runtime::{Relay, Worker};
 
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{
-    KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, panicked, start_relay,
+    KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, panicked,
+    start_relay, wake,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -37,7 +38,14 @@ pub(super) async fn run(args: &BenchArgs, url: &str, output: &Output) -> Result<
 async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result<Vec<Measure>> {
     let url = scratch.url();
     let store = PostgresStore::open(PostgresOptions::from_url(url)?).await?;
-    let parts = [BenchPart::Emit, BenchPart::Latency, BenchPart::Idle, BenchPart::Snapshot, BenchPart::Drain];
+    let parts = [
+        BenchPart::Emit,
+        BenchPart::Latency,
+        BenchPart::Idle,
+        BenchPart::Wake,
+        BenchPart::Snapshot,
+        BenchPart::Drain,
+    ];
     let wanted: Vec<BenchPart> = parts.into_iter().filter(|part| args.wants(*part)).collect();
     let progress = Progress::new(output, Some(wanted.len() as u64));
     let mut measures = Vec::new();
@@ -50,6 +58,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             }
             BenchPart::Latency => latencies(&store, url, args.seconds).await?,
             BenchPart::Idle => idle(&store, url, args.seconds).await?,
+            BenchPart::Wake => wake::measure(url, args).await?,
             BenchPart::Snapshot => held_snapshot(&store, url, args.seconds).await?,
             BenchPart::Drain => match &args.through {
                 Some(pooler) => vec![drains_through(scratch, pooler, args.events as usize).await?],

@@ -1,0 +1,3 @@
+-- Shows the server that a sentry lives.
+-- Index: none. Locks: none.
+select
