@@ -107,7 +107,8 @@ impl<S: LogStore> Group<S> {
                 return Ok(self.summary);
             }
             let stopping = self.context.stop.is_cancelled();
-            if asking.is_none() && !stopping && !(self.context.until_idle && !self.owners.is_empty()) {
+            let wants_more = self.owners.is_empty() || !self.context.until_idle;
+            if asking.is_none() && !stopping && wants_more {
                 asking = Some(Box::pin(self.ask()));
             }
             tokio::select! {

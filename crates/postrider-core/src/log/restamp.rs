@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
     use crate::event::EventId;
-    use crate::log::{Probe, Window};
+    use crate::log::{Lsn, Probe, Window};
 
     /// Rows by id, each with who covers it, as classes.
     fn classes(rows: &[Vec<bool>]) -> Vec<Class> {
@@ -97,7 +97,8 @@ mod tests {
             let restamped = restamp(classes(&rows), 4, last_id).unwrap();
             // A server that has issued a thousand xids, of which none is among the new ones.
             let now = "1000:1000:".parse().unwrap();
-            let later = Probe { snapshot: now, seq: last_id, next_xid: Xid(1000), inserted: Default::default(), flushed: Default::default() };
+            let (inserted, flushed) = (Lsn::default(), Lsn::default());
+            let later = Probe { snapshot: now, seq: last_id, next_xid: Xid(1000), inserted, flushed };
             for (position, tick) in restamped.ticks.iter().enumerate() {
                 let window = Window { from: tick.clone().into(), to: tick.next(&later).into() };
                 for (id, row) in (1..).zip(&rows) {

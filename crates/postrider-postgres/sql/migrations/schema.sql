@@ -666,4 +666,5 @@ REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload b
 REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION postrider.wake() FROM PUBLIC;

@@ -178,7 +178,7 @@ async fn scattered(stage: &Stage) {
 }
 
 fn refusal(opened: postrider_core::Result<PostgresStore>) -> String {
-    let error = opened.err().expect("nobody has adopted it");
+    let error = opened.expect_err("nobody has adopted it");
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     error.to_string()
 }

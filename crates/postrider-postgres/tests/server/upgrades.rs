@@ -79,7 +79,7 @@ async fn programs_go_on_over_an_expanded_schema(version: Version) {
         assert_eq!(later.check().await.unwrap(), Vec::<String>::new());
         later.stats().await.unwrap();
     };
-    Relay::new(open(&stage.db).await).worker(worker).run(events).await.unwrap();
+    Relay::new(open(&stage.db).await).worker(worker).run(Box::pin(events)).await.unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), EACH + 1, "each came once");
 }
 

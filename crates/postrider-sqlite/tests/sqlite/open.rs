@@ -33,7 +33,7 @@ fn stores_that_migrate_the_same_file_at_once_all_succeed() {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 start.wait();
                 runtime.block_on(async {
-                    SqliteStore::open(SqliteOptions::new(&*path)).await.unwrap().id().to_owned()
+                    SqliteStore::open(SqliteOptions::new(&*path)).await.unwrap().id()
                 })
             })
         };
@@ -136,7 +136,7 @@ async fn a_file_that_may_not_be_written_is_refused_with_the_remedy() {
 #[tokio::test]
 async fn a_store_keeps_its_identity_and_says_what_it_is() {
     let scene = Scene::new().await;
-    let id = scene.store.id().to_owned();
+    let id = scene.store.id();
     let again = SqliteStore::open(SqliteOptions::new(scene.path())).await.unwrap();
     assert_eq!(again.id(), id);
     scene.emit(&["a", "b"]).await;
