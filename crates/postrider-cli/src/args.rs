@@ -149,6 +149,9 @@ pub(crate) struct BenchArgs {
     /// The server once more, as a pooler shows it: drains through it are measured beside direct ones
     #[arg(long, value_name = "URL")]
     pub(crate) through: Option<String>,
+    /// Be one of the processes whose work is measured
+    #[arg(long, hide = true)]
+    pub(crate) member: bool,
     /// Measure only these, separated by commas
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub(crate) only: Vec<BenchPart>,
@@ -172,6 +175,8 @@ pub(crate) enum BenchPart {
     Idle,
     /// Relays that producers wake: the first event after a rest, and what the trigger costs producers
     Wake,
+    /// Several processes that share the work, and a crash of one
+    Group,
     /// Delivery beside a snapshot that somebody holds
     Snapshot,
     /// Draining a backlog

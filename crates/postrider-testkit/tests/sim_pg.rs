@@ -47,6 +47,7 @@ fn every_seed_keeps_every_promise() {
         ("waits for the disk", total.waits, 1_000),
         ("subscriptions that caught up", total.caught_up, 100),
         ("settles", total.settles, 1_000),
+        ("hand-overs", total.hand_overs, 1_000),
         ("parked keys", total.parked, 50),
         ("rows undone by savepoints", total.undone, 50),
         ("prepared transactions", total.prepared, 20),

@@ -3,6 +3,7 @@
 //! Machines differ and are noisy, so every figure is a ratio: what Postrider does against what the database's
 //! client library does without it, in turns, in one process, on one file.
 
+mod group;
 mod postgres;
 mod rounds;
 mod sqlite;
@@ -35,6 +36,9 @@ pub(crate) fn run(args: &BenchArgs, store: &str, output: &Output) -> Result<()> 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
     })?;
+    if args.member {
+        return runtime.block_on(group::live(store));
+    }
     let measures = match named {
         StoreUrl::Sqlite(_) if args.through.is_some() => {
             return Err(Error::invalid(

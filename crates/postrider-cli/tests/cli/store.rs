@@ -124,7 +124,12 @@ fn a_database_of_a_newer_version_is_refused_and_stays_as_it_is() {
     let place = Place::new();
     place.ok(&["emit", "order"]);
     let database = Connection::open(place.database()).unwrap();
-    database.execute("update postrider_meta set value = '999' where name = 'schema_version'", []).unwrap();
+    database
+        .execute(
+            "update postrider_meta set value = '999' where name in ('schema_version', 'oldest_version')",
+            [],
+        )
+        .unwrap();
     drop(database);
     check_refused(&place, 7, "use a newer Postrider");
 }

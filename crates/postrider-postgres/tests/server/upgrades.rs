@@ -85,10 +85,10 @@ async fn programs_go_on_over_an_expanded_schema(version: Version) {
 
 #[tokio::test]
 async fn programs_go_on_over_an_expanded_schema_on_postgresql_15() {
-    programs_go_on_over_an_expanded_schema(Version::V15).await;
+    Box::pin(programs_go_on_over_an_expanded_schema(Version::V15)).await;
 }
 
 #[tokio::test]
 async fn programs_go_on_over_an_expanded_schema_on_postgresql_18() {
-    programs_go_on_over_an_expanded_schema(Version::V18).await;
+    Box::pin(programs_go_on_over_an_expanded_schema(Version::V18)).await;
 }

@@ -35,6 +35,8 @@ pub enum Flaw {
     RotateIntoFull,
     /// A leaf is emptied without a copy of what deliveries refer to.
     TruncateWithoutCopy,
+    /// Shards are given to another member before what was done of them is settled.
+    HandOverUnsettled,
     /// Progress is the largest id that was seen.
     MaxIdCursor,
     /// Progress is the oldest running xid; rows below it are read by xid and id.
@@ -48,7 +50,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All that do harm.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NextXidIsXmax,
         Self::RungBeforeSequence,
         Self::PositionOutlivesCrash,
@@ -62,6 +64,7 @@ impl Flaw {
         Self::CatchUpToOlderTick,
         Self::RotateIntoFull,
         Self::TruncateWithoutCopy,
+        Self::HandOverUnsettled,
         Self::MaxIdCursor,
         Self::HorizonCursor,
     ];

@@ -17,8 +17,12 @@ pub struct Plan {
     pub foreign: u32,
     /// Keys.
     pub keys: u32,
-    /// How the subscriptions start.
+    /// How the subscriptions start. Each stands for the shards of one that are always with one member.
     pub subscriptions: Vec<SimStart>,
+    /// Processes that read, each with a memory of its own.
+    pub members: usize,
+    /// Probability per turn of an owner that it gives its shards to another member.
+    pub hand_over: f64,
     /// Share of commits that do not wait for the disk.
     pub unflushed: f64,
     /// Whether windows are handed out without a look at the disk: right if no commit goes ahead of it.
@@ -62,6 +66,7 @@ impl Plan {
         let (failing, crash, restart) = (odds(0.3), odds(0.002) * trouble, odds(0.002) * trouble);
         let starts = [SimStart::Oldest, SimStart::Now, SimStart::Back(rng.i64(0..30))];
         let subscriptions = (0..rng.usize(1..4)).map(|_| starts[rng.usize(0..3)]).collect();
+        let members = rng.usize(1..4);
         Self {
             seed,
             first_xid: Xid(if rng.bool() { (1 << 32) - rng.u64(1..60) } else { rng.u64(3..1000) }),
@@ -70,6 +75,8 @@ impl Plan {
             foreign: rng.u32(0..3),
             keys: rng.u32(1..8),
             subscriptions,
+            members,
+            hand_over: if members > 1 { 0.02 } else { 0.0 },
             unflushed,
             trust: unflushed == 0.0 && rng.bool(),
             prepared,

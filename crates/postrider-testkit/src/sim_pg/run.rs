@@ -30,6 +30,7 @@ pub struct Report {
     pub waits: u64,
     pub caught_up: u64,
     pub settles: u64,
+    pub hand_overs: u64,
     pub parked: u64,
     /// Rows that a savepoint took back.
     pub undone: u64,
@@ -63,6 +64,7 @@ impl Report {
             cut_offs,
             rotated,
             removed,
+            hand_overs,
             ..
         } = other;
         self.events += events;
@@ -83,6 +85,7 @@ impl Report {
         self.cut_offs += cut_offs;
         self.rotated += rotated;
         self.removed += removed;
+        self.hand_overs += hand_overs;
     }
 }
 
@@ -164,9 +167,9 @@ struct Cast {
     writers: Vec<Actor>,
     /// Those who serve the server.
     servants: Vec<Actor>,
-    /// The subscriptions of the reading process.
+    /// The subscriptions of the reading processes.
     subscribers: Vec<Actor>,
-    reader: Rc<Reader>,
+    readers: Vec<Rc<Reader>>,
 }
 
 impl Cast {
@@ -185,12 +188,16 @@ impl Cast {
         if plan.retention {
             servants.push(Actor::new(0.0, producer::keep_house(Rc::clone(world))));
         }
-        let reader = Reader::new(world);
-        let subscribers = Self::subscribers(world, &reader);
-        Self { world: Rc::clone(world), writers, servants, subscribers, reader }
+        let readers = Self::readers(world);
+        let subscribers = Self::subscribers(world, &readers);
+        Self { world: Rc::clone(world), writers, servants, subscribers, readers }
     }
 
-    fn subscribers(world: &Rc<World>, reader: &Rc<Reader>) -> Vec<Actor> {
+    fn readers(world: &Rc<World>) -> Vec<Rc<Reader>> {
+        (0..world.plan.members).map(|_| Reader::new(world)).collect()
+    }
+
+    fn subscribers(world: &Rc<World>, readers: &[Rc<Reader>]) -> Vec<Actor> {
         if matches!(world.flaw, Some(Flaw::MaxIdCursor | Flaw::HorizonCursor)) {
             return vec![Actor::new(0.0, naive::follow(Rc::clone(world)))];
         }
@@ -198,7 +205,7 @@ impl Cast {
         all.map(|number| {
             // Some are much slower than others, so that they fall behind the tail.
             let slowness = if world.chance(0.3) { 0.8 } else { 0.0 };
-            Actor::new(slowness, subscriber::subscribe(Rc::clone(world), Rc::clone(reader), number))
+            Actor::new(slowness, subscriber::subscribe(Rc::clone(world), readers.to_vec(), number))
         })
         .collect()
     }
@@ -238,7 +245,7 @@ impl Cast {
     /// Somebody's turn.
     fn go(&mut self) {
         let (writers, servants) = (self.writers.len(), self.servants.len());
-        // Readers have half of the turns, however many they are: there is one process, but a busy one.
+        // Readers have half of the turns, however many they are.
         let readers = if self.subscribers.is_empty() { 0 } else { writers + servants };
         let which = self.world.below(writers + servants + readers);
         let (group, index) = if which < writers {
@@ -272,20 +279,20 @@ impl Cast {
         });
     }
 
-    /// The reader's connection is lost; those of its subscriptions, by which they settle, are not.
+    /// A reader's connection is lost; those of its subscriptions, by which they settle, are not.
     fn cut_off(&self) {
-        self.reader.disconnect();
+        self.readers[self.world.below(self.readers.len())].disconnect();
         self.world.count(|report| report.cut_offs += 1);
     }
 
     fn restart(&mut self) {
         self.subscribers.clear();
-        self.reader.disconnect();
+        self.readers.iter().for_each(|reader| reader.disconnect());
         for number in 0..self.world.plan.subscriptions.len() {
             self.world.witness.borrow_mut().reloaded(number);
         }
-        self.reader = Reader::new(&self.world);
-        self.subscribers = Self::subscribers(&self.world, &self.reader);
+        self.readers = Self::readers(&self.world);
+        self.subscribers = Self::subscribers(&self.world, &self.readers);
         self.world.count(|report| report.restarts += 1);
     }
 }

@@ -31,18 +31,39 @@ pub(super) fn wants(subscription: usize) -> fn(u32) -> bool {
     if subscription % 2 == 1 { |key| key % 3 != 1 } else { |_| true }
 }
 
-/// Delivers to a subscription until all is quiet and done.
-pub(super) async fn subscribe(world: Rc<World>, reader: Rc<Reader>, number: usize) {
+/// How an owner ends.
+enum Ended {
+    /// Nothing is left to do for ever.
+    Done,
+    /// Another member has the next turn.
+    HandedOver,
+}
+
+/// Delivers to a subscription until all is quiet and done, by one member after the other.
+pub(super) async fn subscribe(world: Rc<World>, members: Vec<Rc<Reader>>, number: usize) {
+    let mut crashes = 0;
     loop {
-        let ended = match Owner::load(&world, &reader, number).await {
-            Ok(mut owner) => owner.own().await,
+        let reader = &members[world.below(members.len())];
+        let ended = match Owner::load(&world, reader, number).await {
+            Ok(mut owner) => {
+                // A crash that has undone the last settle may have cut nobody off.
+                let before = std::mem::replace(&mut crashes, world.report.borrow().crashes);
+                if crashes != before {
+                    world.witness.borrow_mut().reloaded(number);
+                }
+                owner.own().await
+            }
             Err(lost) => Err(lost),
         };
-        if ended.is_ok() {
-            return;
+        match ended {
+            Ok(Ended::Done) => return,
+            // In order: nothing that comes again is explained by it.
+            Ok(Ended::HandedOver) => world.count(|report| report.hand_overs += 1),
+            Err(Lost) => {
+                reader.reconnect();
+                world.witness.borrow_mut().reloaded(number);
+            }
         }
-        reader.reconnect();
-        world.witness.borrow_mut().reloaded(number);
         turn().await;
     }
 }
@@ -112,16 +133,20 @@ impl Owner {
     }
 
     /// Works until nothing is left to do for ever.
-    async fn own(&mut self) -> Result<(), Lost> {
+    async fn own(&mut self) -> Result<Ended, Lost> {
         loop {
             turn().await;
             self.turns += 1;
             let quiet = self.world.quiet.get();
+            if self.world.chance(self.world.plan.hand_over) {
+                self.drain().await?;
+                return Ok(Ended::HandedOver);
+            }
             match self.world.below(6) {
                 0 | 1 if self.span.len() < SPAN_MAX => {
                     let idle = self.read().await?;
                     if idle && quiet && self.span.is_empty() && self.rows.is_empty() {
-                        return Ok(());
+                        return Ok(Ended::Done);
                     }
                 }
                 2 => self.settle().await?,
@@ -130,6 +155,23 @@ impl Owner {
                 _ => self.hand_out(),
             }
         }
+    }
+
+    /// Settles all that was done, so that the next owner begins with what was not. What was read and not handed out stays
+    /// above the mark: an attempt that failed there is made again by the next one.
+    async fn drain(&mut self) -> Result<(), Lost> {
+        if self.world.has(Flaw::HandOverUnsettled) {
+            return Ok(());
+        }
+        while self.span.iter().any(|item| item.row.is_some() && item.state == State::Done)
+            || !self.done.is_empty()
+        {
+            // Everything that stands in the way of the mark is handed out first.
+            self.turns += 1;
+            self.hand_out();
+            self.settle().await?;
+        }
+        Ok(())
     }
 
     /// Reads on; whether there was nothing.

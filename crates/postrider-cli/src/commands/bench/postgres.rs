@@ -11,7 +11,7 @@ use postrider_runtime::{Relay, Worker};
 
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{
-    KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, panicked,
+    KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, group, panicked,
     start_relay, wake,
 };
 use crate::args::{BenchArgs, BenchPart};
@@ -43,6 +43,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::Latency,
         BenchPart::Idle,
         BenchPart::Wake,
+        BenchPart::Group,
         BenchPart::Snapshot,
         BenchPart::Drain,
     ];
@@ -59,6 +60,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             BenchPart::Latency => latencies(&store, url, args.seconds).await?,
             BenchPart::Idle => idle(&store, url, args.seconds).await?,
             BenchPart::Wake => wake::measure(url, args).await?,
+            BenchPart::Group => group::measure(url).await?,
             BenchPart::Snapshot => held_snapshot(&store, url, args.seconds).await?,
             BenchPart::Drain => match &args.through {
                 Some(pooler) => vec![drains_through(scratch, pooler, args.events as usize).await?],
