@@ -120,19 +120,14 @@ async fn renumber(tx: &Tx<'_>, places: &[Place], known: &Known) -> Result<(u64, 
     let to: Vec<SnapshotValue> = windows().map(|window| snapshot(&window.to)).collect();
     let last_ids: Vec<i64> = places.iter().map(|place| place.position.last_id.0).collect();
     let until = known.restored_until.map(At);
-    let rows =
-        tx.query(sql!("adopt_classes"), &[&from, &to, &last_ids, &known.restored_to, &until], WHAT).await?;
+    tx.execute(sql!("adopt_table"), &[], WHAT).await?;
+    tx.execute(sql!("adopt_classify"), &[&from, &to, &last_ids, &known.restored_to, &until], WHAT).await?;
+    let rows = tx.query(sql!("adopt_classes"), &[], WHAT).await?;
     let classes: Vec<Class> = rows.iter().map(class_read).collect::<Result<_>>()?;
     let Restamped { classes, ticks } = restamp(classes, places.len(), known.last_id)?;
     let (names, xids): (Vec<String>, Vec<XidValue>) =
         classes.iter().map(|(class, xid)| (class_name(class), XidValue(*xid))).unzip();
-    let updated = tx
-        .execute(
-            sql!("adopt_restamp"),
-            &[&from, &to, &last_ids, &known.restored_to, &until, &names, &xids],
-            WHAT,
-        )
-        .await?;
+    let updated = tx.execute(sql!("adopt_restamp"), &[&names, &xids], WHAT).await?;
     Ok((updated, ticks))
 }
 
