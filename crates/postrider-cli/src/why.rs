@@ -142,6 +142,7 @@ mod tests {
             ahead: None,
             paused: false,
             history: Vec::new(),
+            result: None,
         }
     }
 

@@ -13,6 +13,7 @@
 //! | [`delivery`] | what can happen to one event for one subscription? |
 //! | [`retry`] | when is a failed delivery attempted again? |
 //! | [`settle`] | what does a subscription's owner write back? |
+//! | [`queue`] | what do the workers of a queue read and write back? |
 //! | [`store`] | what must a database do for us? The contract in prose. |
 //! | [`refusal`], [`statement`] | what do all stores say, and send, in the same way? |
 //! | [`sink`] | what must a receiver of events do for us? |
@@ -28,6 +29,7 @@ pub mod handshake;
 pub mod limits;
 pub mod log;
 pub mod position;
+pub mod queue;
 pub mod refusal;
 pub mod retry;
 pub mod settle;
@@ -45,6 +47,8 @@ pub use filter::{Filter, Pattern};
 pub use position::{Epoch, Position, Shard, ShardSet};
 pub use retry::RetryPolicy;
 pub use sink::Sink;
-pub use store::{LogStore, Store};
-pub use subscription::{Members, Mode, NewSubscription, OnDead, Order, Start, Subscription, Tuning};
+pub use store::{LogStore, QueueStore, Store};
+pub use subscription::{
+    Fair, LeaseBy, Members, Mode, NewSubscription, OnDead, Order, Start, Subscription, Tuning,
+};
 pub use time::Timestamp;

@@ -67,6 +67,25 @@ pub const DUE_LOADED_MAX: usize = 1_000;
 /// Keys that may wait behind failed events, per subscription. At this number reading stops, loudly:
 /// the receiver is broken, not a few events.
 pub const PARKED_KEYS_MAX: usize = 100_000;
+/// Events that one queued row stands for. A worker that ends takes so many with it, and gives them back one by one.
+pub const BLOCK_EVENTS_MAX: usize = 100;
+/// Bytes of the events of a block; a single event may have more.
+pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
+/// Rows that one claim leases.
+pub const CLAIM_ROWS_MAX: usize = 1_000;
+/// Rows of expired or due deliveries that one sweep frees.
+pub const SWEEP_ROWS_MAX: usize = 1_000;
+/// Tenants of a fair queue that a feeder remembers.
+pub const FAIR_TENANTS_MAX: usize = 1_000_000;
+/// Bytes of a result that a handler may keep.
+pub const RESULT_BYTES_MAX: usize = 16 * 1024;
+/// How often an event may end its worker's process before it is a dead letter.
+pub const CRASHES_MAX: u32 = 3;
+/// Shortest lease of a claim.
+pub const LEASE_MIN: Duration = Duration::from_secs(1);
+/// Longest lease of a claim.
+pub const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
+
 /// Rows that one bite of retention removes, so that producers never wait long for it.
 pub const PRUNE_ROWS_MAX: usize = 1_000;
 /// Rows that one listing returns.
@@ -78,4 +97,5 @@ const _: () = {
     assert!(CHUNK_BYTES_MAX + PAYLOAD_BYTES_MAX <= SPAN_BYTES_MAX);
     assert!(RUN_EVENTS_MAX <= DUE_LOADED_MAX);
     assert!(PAYLOAD_BYTES_MAX <= CHUNK_BYTES_MAX);
+    assert!(BLOCK_EVENTS_MAX <= CHUNK_EVENTS_MAX);
 };

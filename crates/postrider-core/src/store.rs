@@ -1,11 +1,11 @@
 //! What a database must do for us: the contract in prose.
 //!
 //! [`Store`] is the part for people: the CLI, the API and the dashboard read and change state through it
-//! and nothing else. [`LogStore`] is the part for workers in mode `log`. The conformance suite of the
-//! testkit states each promise below as a named test; a store is correct when it passes.
+//! and nothing else. [`LogStore`] is the part for workers in mode `log`, [`QueueStore`] what mode `queue` needs beyond it. The
+//! conformance suite of the testkit states each promise below as a named test; a store is correct when it passes.
 //!
 //! For both: a call that returns an error has changed nothing, except that a lost connection may leave
-//! its outcome unknown, so every call but [`LogStore::settle_with`] may be repeated. A store never sleeps, spawns nothing but its
+//! its outcome unknown, so every call but [`LogStore::settle_with`] and [`QueueStore::feed`] may be repeated. A store never sleeps, spawns nothing but its
 //! connections, and reads the time from the database's clock only. Dropping a returned future cancels
 //! the wait; the call itself may still take effect.
 
@@ -24,6 +24,7 @@ use crate::error::Result;
 use crate::event::{Event, EventId, Key, NewEvent};
 use crate::filter::Filter;
 use crate::position::{Epoch, Position, Shard, ShardSet};
+use crate::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
 use crate::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use crate::subscription::{NewSubscription, Start, Subscription, Tuning};
 use crate::time::Timestamp;
@@ -261,6 +262,70 @@ pub trait LogStore: Store {
     }
 }
 
+/// What workers do with a store in mode `queue`.
+///
+/// Whoever holds all shards of the subscription feeds: reads the log by [`LogStore::fetch`] and writes queued rows by
+/// [`feed`](Self::feed). Whoever works claims, needs no shard for that, and is fenced by tokens. See
+/// [`queue`](crate::queue) for the rules.
+pub trait QueueStore: LogStore {
+    /// What was fed so far and is not done, for a feeder that begins.
+    fn fed(&self, hold: &Hold) -> impl Future<Output = Result<Fed>> + Send;
+
+    /// Moves the position of all held shards and writes the rows that lie between, in one transaction, under the epochs of
+    /// `hold`. A row with a lane is ready if nothing of its lane is there, and waits otherwise. Where the queue stands
+    /// now is returned if the subscription is fair, and may be none otherwise.
+    ///
+    /// Losing a committed feed in a crash of the database loses the position with it, so it need not be flushed. It must
+    /// not be repeated: after an error it is not known whether the rows are there, and perhaps done already. The feeder
+    /// takes the shards again and goes on from their positions.
+    fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> impl Future<Output = Result<Option<i64>>> + Send;
+
+    /// Leases rows that are ready, in order. Durable on return: a token that a crash of the database forgot could be given
+    /// to somebody else. An answer that was lost leaves a claim that nobody extends.
+    fn claim(
+        &self,
+        subscription: &Subscription,
+        member: MemberId,
+        ask: Ask,
+    ) -> impl Future<Output = Result<Claimed>> + Send;
+
+    /// Makes the leases of some claims last from now on, each as long as was asked for. A claim that is not in the answer has
+    /// been reaped or is settled to the last row.
+    fn extend(&self, tokens: Vec<Token>) -> impl Future<Output = Result<Vec<Extended>>> + Send;
+
+    /// Writes what became of leased rows. An event that somebody has cancelled meanwhile goes, whatever its fate. Losing a
+    /// committed settle in a crash of the database costs duplicates, never an event, so it need not be flushed.
+    fn queue_settle(
+        &self,
+        subscription: &Subscription,
+        member: MemberId,
+        settle: Arc<QueueSettle>,
+    ) -> impl Future<Output = Result<QueueSettled>> + Send;
+
+    /// Reaps claims whose lease has run out, and makes rows ready whose time has come. Any member may do it at any time;
+    /// claims bring nothing that only a sweep would find. At most
+    /// [`SWEEP_ROWS_MAX`](crate::limits::SWEEP_ROWS_MAX) rows of each kind.
+    fn sweep(&self, subscription: &Subscription) -> impl Future<Output = Result<Swept>> + Send;
+
+    /// Ends a delivery that nobody wants any more; none if there is nothing to end. One that is in a worker's hands is
+    /// ended by its worker, which learns of it when it extends its lease.
+    fn delivery_cancel(
+        &self,
+        letter: &LetterId,
+        actor: &str,
+    ) -> impl Future<Output = Result<Option<Cancelled>>> + Send;
+}
+
+/// What became of a delivery that was cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cancelled {
+    /// It waited, and is gone.
+    Gone,
+    /// It is in a worker's hands, which will be told.
+    Told,
+}
+
 /// Ends when there may be something new; see [`LogStore::watch`].
 pub type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -367,6 +432,8 @@ pub struct DeliveryReport {
     pub paused: bool,
     /// What happened at each recorded attempt, oldest first.
     pub history: Vec<AttemptReport>,
+    /// What its handler wanted to be kept: a text, by convention JSON.
+    pub result: Option<String>,
 }
 
 /// A subscription with its progress.

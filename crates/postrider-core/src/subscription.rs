@@ -1,5 +1,6 @@
 //! Who wants which events, and how.
 
+mod queue_tuning;
 mod stored;
 
 use std::str::FromStr;
@@ -14,6 +15,7 @@ use crate::limits;
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
 
+pub use queue_tuning::{Fair, LeaseBy, QueueTuning, Rate};
 pub use stored::{StoredSubscription, SubscriptionTexts};
 
 /// The number of a subscription in its store.
@@ -50,6 +52,8 @@ pub enum Mode {
     /// A position in the log; rows exist only for exceptions.
     #[default]
     Log,
+    /// Leased deliveries: for jobs that take long, priorities, and workers that compete.
+    Queue,
 }
 
 /// Whether events of one key wait for each other.
@@ -99,6 +103,9 @@ pub struct Tuning {
     /// How long one attempt may take.
     #[serde(with = "duration_text")]
     pub timeout: Duration,
+    /// What concerns mode `queue` alone.
+    #[serde(default, skip_serializing_if = "QueueTuning::is_default")]
+    pub queue: QueueTuning,
 }
 
 impl Default for Tuning {
@@ -108,6 +115,7 @@ impl Default for Tuning {
             retry: RetryPolicy::default(),
             concurrency: 16,
             timeout: Duration::from_secs(60),
+            queue: QueueTuning::default(),
         }
     }
 }
@@ -128,7 +136,7 @@ impl Tuning {
                 "the time-out of an attempt must be more than zero and at most 24 hours",
             ));
         }
-        Ok(())
+        self.queue.check()
     }
 }
 
@@ -218,6 +226,13 @@ impl NewSubscription {
         Ok(self)
     }
 
+    /// How its progress is kept.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
     /// Whether events of one key wait for each other.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
@@ -283,7 +298,13 @@ impl NewSubscription {
             )));
         }
         self.filter.check()?;
-        self.tuning.check()
+        self.tuning.check()?;
+        if self.mode == Mode::Log && !self.tuning.queue.is_default() {
+            return Err(Error::invalid(
+                "a subscription of mode `log` has no leases, fairness or limits of a queue: choose mode `queue`",
+            ));
+        }
+        Ok(())
     }
 
     /// Whether an existing subscription means the same. What it tunes may differ.

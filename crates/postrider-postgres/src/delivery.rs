@@ -121,6 +121,7 @@ impl Standing {
             ahead,
             paused: self.subscription.paused_at.is_some(),
             history,
+            result: None,
         }
     }
 }

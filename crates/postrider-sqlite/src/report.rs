@@ -128,6 +128,7 @@ fn delivery_report(conn: &Connection, event: &Event, subscription: Subscription)
         ahead: if covered { None } else { Some(event_count(conn, position.last_id, event.id)?) },
         paused: subscription.paused_at.is_some(),
         history: attempt_list(conn, id, event.id, limits::ATTEMPT_RECORDS_MAX)?,
+        result: None,
     })
 }
 

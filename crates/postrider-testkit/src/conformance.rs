@@ -16,12 +16,14 @@ pub mod emit;
 pub mod groups;
 pub mod owner;
 pub mod ownership;
+pub mod queue;
 pub mod reading;
 pub mod reports;
 pub mod retention;
 pub mod settling;
 pub mod subscriptions;
 pub mod transactional;
+pub mod worker;
 
 use std::fmt;
 use std::future::Future;
@@ -323,6 +325,62 @@ macro_rules! conformance_tests {
     };
 }
 
+/// The same for mode `queue`, on a store that is a [`QueueStore`](postrider_core::QueueStore).
+#[macro_export]
+macro_rules! queue_conformance_tests {
+    ($rig:expr) => {
+        $crate::conformance_tests! { @topics $rig;
+            queue: [
+                fed_events_are_claimed_in_order,
+                only_what_is_wanted_and_fed_can_be_claimed,
+                a_feed_moves_the_position,
+                a_replaced_feeder_feeds_nothing,
+                no_event_is_handed_out_twice,
+                a_claim_is_bounded,
+                the_urgent_come_first,
+                tenants_share_evenly,
+                what_is_done_is_not_claimed_again,
+                tokens_grow,
+                tokens_grow_when_the_clock_steps,
+                an_old_token_changes_nothing,
+                one_fenced_row_does_not_spoil_the_rest,
+                a_queue_settle_may_be_repeated,
+                a_lease_lasts,
+                an_extended_lease_lasts_on,
+                a_settled_claim_is_forgotten,
+                a_reaped_row_shows_that_it_was_begun,
+                a_retry_waits_and_counts,
+                a_snooze_costs_no_attempt,
+                a_delayed_event_is_claimed_at_its_time,
+                delayed_events_of_a_key_keep_their_order,
+                a_key_is_worked_on_one_by_one,
+                a_key_goes_on_with_what_is_fed_later,
+                a_failed_event_keeps_its_key_waiting,
+                a_dead_letter_skips_or_holds_its_key,
+                a_replayed_letter_is_claimed_again,
+                a_block_brings_many_events,
+                a_block_leaves_out_what_is_not_its_own,
+                a_block_may_be_split,
+                what_runs_on_is_reaped,
+                a_reaped_block_comes_back_in_pieces,
+                a_paused_queue_hands_out_nothing,
+                a_deleted_queue_is_not_found,
+                a_limit_holds_over_all_members,
+                a_rate_holds_over_all_members,
+                a_waiting_delivery_is_cancelled_at_once,
+                an_event_of_a_block_is_cancelled_alone,
+                a_worker_is_told_of_a_cancellation,
+                a_cancelled_delivery_is_not_reaped_back,
+                attempts_and_results_are_kept,
+                a_queue_is_reported,
+                a_block_is_reported_by_its_events,
+                queued_events_stay,
+                a_seek_empties_the_queue_above_it,
+            ]
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     /// A promise that the macro forgets is never tested, and nobody would notice.
@@ -341,6 +399,7 @@ mod tests {
             ("subscriptions", include_str!("conformance/subscriptions.rs")),
             ("retention", include_str!("conformance/retention.rs")),
             ("reports", include_str!("conformance/reports.rs")),
+            ("queue", include_str!("conformance/queue.rs")),
         ];
         for (topic, source) in topics {
             let promises = source

@@ -8,6 +8,7 @@
 mod dead_letters;
 mod log;
 mod ownership;
+mod queue;
 mod reading;
 mod reports;
 mod rules;
@@ -23,15 +24,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::balance::Survey;
+use postrider_core::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{
-    DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
+    Cancelled, DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
     SubscriptionReport, Watch,
 };
 use postrider_core::time::Clock;
 use postrider_core::{
-    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, ShardSet, Start, Store,
-    Subscription, Timestamp, Tuning,
+    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, QueueStore, Result, ShardSet,
+    Start, Store, Subscription, Timestamp, Tuning,
 };
 use tokio::sync::{Notify, watch};
 
@@ -413,5 +415,41 @@ impl LogStore for MemoryStore {
             // Whoever is gone has nothing new any more, and a wake may come for nothing.
             let _ = watch.changed().await;
         }))
+    }
+}
+
+impl QueueStore for MemoryStore {
+    async fn fed(&self, hold: &Hold) -> Result<Fed> {
+        self.call("fed", Some(hold.member), |state, _| state.fed(hold)).await
+    }
+
+    async fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> Result<Option<i64>> {
+        self.call_and_wake("feed", |state, _| state.feed(hold, &feed)).await
+    }
+
+    async fn claim(&self, subscription: &Subscription, member: MemberId, ask: Ask) -> Result<Claimed> {
+        self.call("claim", Some(member), |state, time| state.claim(subscription, ask, time)).await
+    }
+
+    async fn extend(&self, tokens: Vec<Token>) -> Result<Vec<Extended>> {
+        self.call("extend", None, |state, time| Ok(state.extend(&tokens, time))).await
+    }
+
+    async fn queue_settle(
+        &self,
+        subscription: &Subscription,
+        member: MemberId,
+        settle: Arc<QueueSettle>,
+    ) -> Result<QueueSettled> {
+        let apply = |state: &mut State, time| state.queue_settle(subscription, member, &settle, time);
+        self.call("queue_settle", Some(member), apply).await
+    }
+
+    async fn sweep(&self, subscription: &Subscription) -> Result<Swept> {
+        self.call_and_wake("sweep", |state, time| state.sweep(subscription, time)).await
+    }
+
+    async fn delivery_cancel(&self, letter: &LetterId, actor: &str) -> Result<Option<Cancelled>> {
+        self.call("delivery_cancel", None, |state, time| state.cancel(letter, actor, time)).await
     }
 }

@@ -60,3 +60,4 @@ impl Rig for MemoryRig {
 }
 
 postrider_testkit::conformance_tests!(MemoryRig::new());
+postrider_testkit::queue_conformance_tests!(MemoryRig::new());

@@ -417,6 +417,7 @@ pub(super) mod tests {
                 member: "host:1".to_owned(),
                 error: "refused".to_owned(),
             }],
+            result: None,
         }
     }
 

@@ -83,7 +83,7 @@ impl Tuning {
 }
 
 impl Mode {
-    const WORDS: [(Self, &'static str); 1] = [(Self::Log, "log")];
+    const WORDS: [(Self, &'static str); 2] = [(Self::Log, "log"), (Self::Queue, "queue")];
 }
 
 impl Order {

@@ -116,6 +116,16 @@ impl<S: LogStore> Owner<S> {
         }
     }
 
+    /// Where the next look at the log begins, for whoever reads it once.
+    pub fn read_to(&self) -> Position {
+        self.read.lock().expect("nothing panics while it is held").to
+    }
+
+    /// Notes how far the log was read.
+    pub fn note_read_to(&self, to: Position) {
+        self.read.lock().expect("nothing panics while it is held").to = to;
+    }
+
     /// Reads the log from the position of its take to the end.
     pub async fn read_all(&self) -> Kept<Vec<Arc<Event>>> {
         let (mut events, mut after) = (Vec::new(), self.position());

@@ -1,11 +1,13 @@
 //! Dead letters as people handle them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use postrider_core::delivery::Cause;
 use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::settle::Lane;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
-use postrider_core::{DeliveryState, Error, Event, EventId, Result, limits};
+use postrider_core::{DeliveryState, Error, Event, EventId, Mode, Result, limits};
 
 use super::AuditLine;
 use super::state::{Progress, State, StoredRow, Time};
@@ -60,6 +62,12 @@ impl State {
         let letters = self.letters(which);
         for letter in &letters {
             let behind = self.turn_behind(letter, time);
+            if self.is_queue(letter) {
+                let event = Arc::clone(&self.events[&letter.event_id]);
+                self.progress_of(letter).queue_replay(&event, behind);
+                self.audit_letter("dead-letter replay", letter, actor, time);
+                continue;
+            }
             let row = self.letter_row(letter);
             row.state = row.state.after(Cause::Replay).expect("only dead letters are listed");
             row.attempts = 0;
@@ -78,6 +86,11 @@ impl State {
     pub(super) fn letters_discard(&mut self, which: &DeadLetterQuery, actor: &str, time: Time) -> u64 {
         let letters = self.letters(which);
         for letter in &letters {
+            if self.is_queue(letter) {
+                self.progress_of(letter).queue_discard(letter.event_id);
+                self.audit_letter("dead-letter discard", letter, actor, time);
+                continue;
+            }
             let row = self.letter_row(letter);
             let done = row.state.after(Cause::Discard).expect("only dead letters are listed");
             debug_assert_eq!(done, DeliveryState::Done);
@@ -125,6 +138,16 @@ impl State {
             }
             _ => self.newest.0 + 1,
         }
+    }
+
+    fn is_queue(&self, letter: &LetterId) -> bool {
+        self.subscriptions[&letter.subscription].subscription.mode == Mode::Queue
+    }
+
+    fn progress_of(&mut self, letter: &LetterId) -> &mut Progress {
+        self.subscriptions
+            .get_mut(&letter.subscription)
+            .expect("the letter was looked up under the same lock")
     }
 
     fn letter_row(&mut self, letter: &LetterId) -> &mut StoredRow {

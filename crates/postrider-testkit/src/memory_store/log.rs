@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::store::{EventQuery, Pruned};
 use postrider_core::{Event, EventId, Kind, NewEvent, Position, Result, Start, limits};
 
-use super::state::{State, Time};
+use super::state::{Progress, State, Time};
 
 impl State {
     pub(super) fn emit(&mut self, events: &[NewEvent], time: Time) -> Result<Vec<EventId>> {
@@ -70,8 +70,7 @@ impl State {
 
     pub(super) fn prune(&mut self, retention: Duration, time: Time) -> Pruned {
         let horizon = time.now.before(retention);
-        let referred: BTreeSet<EventId> =
-            self.subscriptions.values().flat_map(|progress| progress.rows.keys().copied()).collect();
+        let referred: BTreeSet<EventId> = self.subscriptions.values().flat_map(Progress::referred).collect();
         let past = |id| self.subscriptions.values().all(|progress| progress.least().covers(id));
         let (gone, pinned): (Vec<_>, Vec<_>) = self
             .events
@@ -86,6 +85,7 @@ impl State {
             self.idempotency.retain(|_, first| first != id);
             for progress in self.subscriptions.values_mut() {
                 progress.attempts.remove(id);
+                progress.queue.results.remove(id);
             }
         }
         Pruned { removed: bite.len() as u64, more: gone.len() > bite.len(), pinned_by }
@@ -94,7 +94,8 @@ impl State {
     /// The subscription that an event is kept for: the one that is least far, else one with a row.
     fn keeper_of(&self, id: EventId) -> Option<String> {
         let behind = self.subscriptions.values().filter(|progress| !progress.least().covers(id));
-        let referring = self.subscriptions.values().filter(|progress| progress.rows.contains_key(&id));
+        let referring =
+            self.subscriptions.values().filter(|progress| progress.referred().any(|other| other == id));
         behind
             .min_by_key(|progress| progress.least())
             .or_else(|| referring.min_by_key(|progress| progress.subscription.id))

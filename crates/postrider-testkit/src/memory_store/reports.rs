@@ -36,6 +36,7 @@ impl State {
             ahead: None,
             paused: progress.subscription.paused_at.is_some(),
             history,
+            result: progress.queue.results.get(&event.id).cloned(),
         };
         let position = progress.position(self.shard_of(event));
         if !position.covers(event.id) {
@@ -49,6 +50,7 @@ impl State {
             report.due_at = row.due;
             report.behind = row.lane.as_ref().filter(|_| !row.is_head()).and_then(|lane| progress.head(lane));
         }
+        progress.queue_delivery(event.id, &mut report);
         report
     }
 
@@ -67,8 +69,8 @@ impl State {
             shards: self.shard_reports(progress),
             lag_events: unread.count() as u64,
             lag,
-            pending: count(DeliveryState::Pending),
-            leased: count(DeliveryState::Leased),
+            pending: count(DeliveryState::Pending) + progress.queue_count(false),
+            leased: count(DeliveryState::Leased) + progress.queue_count(true),
             dead: count(DeliveryState::Dead),
             parked_count: parked.len() as u64,
             parked: parked.into_iter().take(PARKED_SHOWN).collect(),

@@ -48,6 +48,7 @@ fn broken(state: &State, progress: &Progress) -> Vec<String> {
             broken.push(format!("`{name}` has {heads} heads in the lane of key `{}`", lane.key));
         }
     }
+    broken.extend(progress.queue_broken(|id| state.events.contains_key(&id)));
     broken
 }
 

@@ -68,7 +68,7 @@ impl Progress {
         self.rows.insert(row.event_id, stored);
     }
 
-    fn record(&mut self, attempt: &AttemptRecord, member: &str, now: Timestamp) {
+    pub(super) fn record(&mut self, attempt: &AttemptRecord, member: &str, now: Timestamp) {
         let round = self.rows.get(&attempt.event_id).map_or(0, |row| row.round);
         let report = AttemptReport {
             attempt: attempt.attempt,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use postrider_core::queue::Token;
 use postrider_core::refusal::subscription_missing;
 use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::AttemptReport;
@@ -14,6 +15,7 @@ use postrider_core::{
 };
 
 use super::AuditLine;
+use super::queue::Queue;
 
 /// The time of one call. It is read once, as a transaction reads it.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +36,7 @@ pub(super) struct State {
     pub(super) subscription_newest: SubscriptionId,
     pub(super) members: BTreeMap<MemberId, Member>,
     pub(super) member_newest: MemberId,
+    pub(super) token_newest: Token,
     /// How often shards were taken that their last owner had not given back in order.
     pub(super) take_overs: u64,
     pub(super) effects: Vec<(EventId, String)>,
@@ -57,6 +60,8 @@ pub(super) struct Progress {
     pub(super) rows: BTreeMap<EventId, StoredRow>,
     /// Recorded attempts, oldest first. They outlive the row, for whoever asks what happened.
     pub(super) attempts: BTreeMap<EventId, Vec<StoredAttempt>>,
+    /// In mode `queue`: what was fed and is not done.
+    pub(super) queue: Queue,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +109,7 @@ impl State {
             subscription_newest: SubscriptionId(0),
             members: BTreeMap::new(),
             member_newest: MemberId(0),
+            token_newest: Token(0),
             take_overs: 0,
             effects: Vec::new(),
             audit: Vec::new(),
@@ -127,6 +133,12 @@ impl Progress {
     /// The position of the shard that is least far.
     pub(super) fn least(&self) -> Position {
         self.shards.iter().map(|shard| shard.position).min().unwrap_or(Position::START)
+    }
+
+    /// The events that rows refer to.
+    pub(super) fn referred(&self) -> impl Iterator<Item = EventId> {
+        let queued = self.queue.rows.values().flat_map(|row| row.events.iter());
+        self.rows.keys().copied().chain(queued)
     }
 
     pub(super) fn position(&self, shard: Shard) -> Position {

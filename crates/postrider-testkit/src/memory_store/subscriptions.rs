@@ -36,6 +36,7 @@ impl State {
             standing: BTreeSet::new(),
             rows: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            queue: super::queue::Queue::default(),
         };
         self.subscriptions.insert(new.name, progress);
         Ok(subscription)
@@ -72,6 +73,7 @@ impl State {
             shard.position = position;
         }
         progress.rows.retain(|id, _| position.covers(*id));
+        progress.queue_cut(|id| position.covers(id));
         // Their events will be read and attempted as if for the first time.
         progress.attempts.retain(|id, _| position.covers(*id));
         // A head above the position may have left rows below it behind.

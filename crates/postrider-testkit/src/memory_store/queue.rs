@@ -1,0 +1,586 @@
+//! Mode `queue`: queued rows, claims, and what becomes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use postrider_core::queue::{
+    Again, Ask, Claimed, Count, Extended, Fate, Fed, Feed, LeasedRow, NewRow, Priority, QueueSettle,
+    QueueSettled, Remnant, SettledRow, Spans, Swept, Token,
+};
+use postrider_core::refusal::subscription_missing;
+use postrider_core::settle::{Hold, Lane, MemberId};
+use postrider_core::store::{Cancelled, DeliveryReport, LetterId};
+use postrider_core::{DeliveryState, Event, EventId, Fair, OnDead, Result, Subscription, Timestamp, limits};
+
+use super::AuditLine;
+use super::state::{Progress, State, StoredRow, Time};
+
+/// The queue of one subscription.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub(super) rows: BTreeMap<EventId, Queued>,
+    pub(super) claims: BTreeMap<Token, Claim>,
+    pub(super) results: BTreeMap<EventId, String>,
+    /// What a rate still allows, and when that was known.
+    allowance: Option<(f64, Duration)>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Queued {
+    pub(super) events: Spans,
+    bytes: u32,
+    priority: Priority,
+    virtual_time: i64,
+    tenant: Option<i64>,
+    pub(super) lane: Option<Lane>,
+    turn: i64,
+    /// Whether its lane waits for it. A delayed event enters its lane when its time has come.
+    parks: bool,
+    pub(super) standing: Standing,
+    /// Of the last claim that it had.
+    token: Token,
+    started: u32,
+    finished: u32,
+    edited: Option<Bytes>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Ready,
+    Due(Timestamp),
+    /// Behind the head of its lane.
+    Waiting,
+    Leased,
+}
+
+#[derive(Debug)]
+pub(super) struct Claim {
+    lease: Duration,
+    until: Timestamp,
+    cancelled: BTreeSet<EventId>,
+}
+
+impl Queue {
+    /// The row that stands for an event.
+    pub(super) fn row_of(&self, id: EventId) -> Option<(EventId, &Queued)> {
+        let (first, row) = self.rows.range(..=id).next_back()?;
+        // Blocks may interleave: of those that begin before it, one holds it.
+        if row.events.contains(id) {
+            return Some((*first, row));
+        }
+        self.rows.range(..=id).find(|(_, row)| row.events.contains(id)).map(|(first, row)| (*first, row))
+    }
+
+    /// The virtual time behind which rows come that are ready again.
+    fn front(&self) -> Option<i64> {
+        let ready = self.rows.values().filter(|row| row.standing == Standing::Ready);
+        ready.map(|row| row.virtual_time).min()
+    }
+
+    fn lane(&self, lane: &Lane) -> impl Iterator<Item = (&EventId, &Queued)> {
+        self.rows.iter().filter(move |(_, row)| row.parks && row.lane.as_ref() == Some(lane))
+    }
+
+    /// Whether rows of a lane have to wait.
+    fn is_occupied(&self, lane: &Lane, letters: &BTreeMap<EventId, StoredRow>) -> bool {
+        let held = |row: &StoredRow| {
+            row.state == DeliveryState::Dead && row.parks && row.lane.as_ref() == Some(lane)
+        };
+        self.lane(lane).any(|(_, row)| row.standing != Standing::Waiting) || letters.values().any(held)
+    }
+
+    /// Makes the next row of a lane ready, if nobody else is before it.
+    pub(super) fn promote(&mut self, lane: &Lane, letters: &BTreeMap<EventId, StoredRow>) -> bool {
+        if self.is_occupied(lane, letters) {
+            return false;
+        }
+        let next = self.lane(lane).min_by_key(|(id, row)| (row.turn, **id)).map(|(id, _)| *id);
+        let Some(row) = next.and_then(|id| self.rows.get_mut(&id)) else { return false };
+        row.standing = Standing::Ready;
+        true
+    }
+
+    /// Puts a row in, as the head of its lane or behind it.
+    fn put(&mut self, id: EventId, mut row: Queued, letters: &BTreeMap<EventId, StoredRow>) {
+        if let Some(lane) = &row.lane
+            && row.standing == Standing::Ready
+        {
+            row.parks = true;
+            if self.is_occupied(lane, letters) {
+                row.standing = Standing::Waiting;
+            }
+        }
+        self.rows.insert(id, row);
+    }
+
+    /// Forgets claims of which no row is left.
+    fn forget_empty_claims(&mut self) {
+        let leased: BTreeSet<Token> =
+            self.rows.values().filter(|row| row.standing == Standing::Leased).map(|row| row.token).collect();
+        self.claims.retain(|token, _| leased.contains(token));
+    }
+}
+
+impl Queued {
+    fn new(row: &NewRow) -> Self {
+        Self {
+            events: row.events.clone(),
+            bytes: row.bytes,
+            priority: row.priority,
+            virtual_time: row.virtual_time,
+            tenant: row.tenant,
+            lane: row.lane.clone(),
+            turn: row.turn,
+            parks: false,
+            standing: row.due_at.map_or(Standing::Ready, Standing::Due),
+            token: Token(0),
+            started: 0,
+            finished: 0,
+            edited: None,
+        }
+    }
+
+    /// One event of a block, as a row of its own.
+    fn part(&self, event: EventId) -> Self {
+        let bytes = self.bytes / self.events.count().max(1) as u32;
+        Self {
+            events: Spans::one(event),
+            bytes,
+            turn: event.0,
+            // That it was begun is not known of the event, only of the block.
+            started: 0,
+            standing: Standing::Ready,
+            ..self.clone()
+        }
+    }
+
+    fn is_block(&self) -> bool {
+        self.events.count() > 1
+    }
+
+    fn again(&mut self, again: Again, now: Timestamp) {
+        match again.count {
+            Count::Failed => self.finished += 1,
+            Count::Nothing => self.started = self.started.saturating_sub(1),
+        }
+        self.standing =
+            if again.after.is_zero() { Standing::Ready } else { Standing::Due(now.after(again.after)) };
+    }
+}
+
+impl State {
+    pub(super) fn fed(&mut self, hold: &Hold) -> Result<Fed> {
+        let queue = &self.held(hold)?.queue;
+        let mut tenants: BTreeMap<i64, i64> = BTreeMap::new();
+        for row in queue.rows.values() {
+            if let Some(tenant) = row.tenant {
+                let last = tenants.entry(tenant).or_insert(row.virtual_time);
+                *last = row.virtual_time.max(*last);
+            }
+        }
+        let newest = queue.rows.values().map(|row| row.virtual_time).max();
+        Ok(Fed { front: queue.front(), tenants: tenants.into_iter().collect(), newest })
+    }
+
+    pub(super) fn feed(&mut self, hold: &Hold, feed: &Feed) -> Result<Option<i64>> {
+        let progress = self.held(hold)?;
+        for held in hold.shards.iter() {
+            let position = &mut progress.shards[usize::from(held.shard.0)].position;
+            *position = feed.mark.max(*position);
+        }
+        let Progress { queue, rows: letters, subscription, .. } = progress;
+        for row in &feed.rows {
+            queue.put(row.events.first(), Queued::new(row), letters);
+        }
+        Ok((subscription.tuning.queue.fair != Fair::Nobody).then(|| queue.front()).flatten())
+    }
+
+    pub(super) fn claim(&mut self, subscription: &Subscription, ask: Ask, time: Time) -> Result<Claimed> {
+        let token = Token(self.token_newest.0 + 1);
+        let Self { subscriptions, events, .. } = self;
+        let progress = subscriptions
+            .get_mut(&subscription.name)
+            .filter(|progress| progress.subscription.id == subscription.id)
+            .ok_or_else(|| subscription_missing(&subscription.name))?;
+        let mut claimed = Claimed {
+            token,
+            at: time.now,
+            rows: Vec::new(),
+            paused: progress.subscription.paused_at.is_some(),
+        };
+        if claimed.paused {
+            return Ok(claimed);
+        }
+        let mut left = progress.allowance(ask.events, time);
+        let mut bytes = 0;
+        for id in progress.ready() {
+            let row = progress.queue.rows.get_mut(&id).expect("it was found just now");
+            let full = claimed.rows.len() >= ask.rows.min(limits::CLAIM_ROWS_MAX) || bytes >= ask.bytes;
+            if full || left == 0 {
+                break;
+            }
+            left = left.saturating_sub(row.events.count());
+            bytes += row.bytes as usize;
+            row.standing = Standing::Leased;
+            row.token = token;
+            row.started += 1;
+            claimed.rows.push(LeasedRow {
+                id,
+                events: row
+                    .events
+                    .iter()
+                    .filter_map(|id| events.get(&id))
+                    .map(|event| edited(event, row))
+                    .collect(),
+                is_block: row.is_block(),
+                started: row.started,
+                finished: row.finished,
+            });
+        }
+        if !claimed.rows.is_empty() {
+            progress.spend(&claimed, time);
+            let claim =
+                Claim { lease: ask.lease, until: time.now.after(ask.lease), cancelled: BTreeSet::new() };
+            progress.queue.claims.insert(token, claim);
+            self.token_newest = token;
+        }
+        Ok(claimed)
+    }
+
+    pub(super) fn extend(&mut self, tokens: &[Token], time: Time) -> Vec<Extended> {
+        let mut extended = Vec::new();
+        for progress in self.subscriptions.values_mut() {
+            for token in tokens {
+                if let Some(claim) = progress.queue.claims.get_mut(token) {
+                    claim.until = time.now.after(claim.lease);
+                    let cancelled = claim.cancelled.iter().copied().collect();
+                    extended.push(Extended { token: *token, cancelled });
+                }
+            }
+        }
+        extended
+    }
+
+    pub(super) fn queue_settle(
+        &mut self,
+        subscription: &Subscription,
+        member: MemberId,
+        settle: &QueueSettle,
+        time: Time,
+    ) -> Result<QueueSettled> {
+        let member = self.members.get(&member).map(|member| member.name.clone()).unwrap_or_default();
+        let shards = self.shards;
+        let progress = self
+            .subscriptions
+            .get_mut(&subscription.name)
+            .filter(|progress| progress.subscription.id == subscription.id)
+            .ok_or_else(|| subscription_missing(&subscription.name))?;
+        let mut settled = QueueSettled::default();
+        let mut ours = BTreeSet::new();
+        for row in &settle.rows {
+            match progress.queue.rows.get(&row.id) {
+                Some(found) if found.standing == Standing::Leased && found.token == row.token => {
+                    ours.extend(found.events.iter());
+                    progress.settle_row(row, shards, time.now);
+                }
+                _ => settled.fenced.push(row.id),
+            }
+        }
+        for attempt in settle.attempts.iter().filter(|attempt| ours.contains(&attempt.event_id)) {
+            progress.record(attempt, &member, time.now);
+        }
+        for result in settle.results.iter().filter(|result| ours.contains(&result.event_id)) {
+            progress.queue.results.insert(result.event_id, result.result.clone());
+        }
+        progress.queue.forget_empty_claims();
+        Ok(settled)
+    }
+
+    pub(super) fn sweep(&mut self, subscription: &Subscription, time: Time) -> Result<Swept> {
+        let progress = self.progress_mut(&subscription.name)?;
+        let mut swept = Swept::default();
+        let expired: Vec<Token> = progress
+            .queue
+            .claims
+            .iter()
+            .filter(|(_, claim)| claim.until <= time.now)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in expired {
+            progress.reap_claim(token);
+            swept.reaped += 1;
+        }
+        let Progress { queue, rows: letters, .. } = progress;
+        let is_due = |row: &Queued| matches!(row.standing, Standing::Due(at) if at <= time.now);
+        let due = queue.rows.iter().filter(|(_, row)| is_due(row)).map(|(id, row)| (row.turn, *id));
+        let due: BTreeSet<(i64, EventId)> = due.collect();
+        for (_, id) in due {
+            let mut row = queue.rows.remove(&id).expect("it was found just now");
+            row.standing = Standing::Ready;
+            queue.put(id, row, letters);
+            swept.due += 1;
+        }
+        let next = queue.rows.values().filter_map(|row| match row.standing {
+            Standing::Due(at) => Some(at),
+            _ => None,
+        });
+        swept.next_due_in = next.min().map(|at| at.since(time.now));
+        Ok(swept)
+    }
+
+    pub(super) fn cancel(&mut self, letter: &LetterId, actor: &str, time: Time) -> Result<Option<Cancelled>> {
+        let progress = self.progress_mut(&letter.subscription)?;
+        let Some((id, row)) = progress.queue.row_of(letter.event_id) else { return Ok(None) };
+        let (standing, token, lane) = (row.standing, row.token, row.lane.clone());
+        let cancelled = if standing == Standing::Leased {
+            let claim = progress.queue.claims.get_mut(&token).expect("a leased row has a claim");
+            claim.cancelled.insert(letter.event_id);
+            Cancelled::Told
+        } else {
+            let row = progress.queue.rows.remove(&id).expect("it was found just now");
+            for event in row.events.iter().filter(|event| row.is_block() && *event != letter.event_id) {
+                progress.queue.rows.insert(event, row.part(event));
+            }
+            if let Some(lane) = &lane {
+                progress.queue.promote(lane, &progress.rows);
+            }
+            Cancelled::Gone
+        };
+        let event = format!("event {}", letter.event_id);
+        self.audit(AuditLine::new(time.now, actor, "delivery cancel", &letter.subscription, event));
+        Ok(Some(cancelled))
+    }
+}
+
+impl Progress {
+    /// What may be claimed, in order.
+    fn ready(&self) -> Vec<EventId> {
+        let ready = self.queue.rows.iter().filter(|(_, row)| row.standing == Standing::Ready);
+        let mut ready: Vec<_> =
+            ready.map(|(id, row)| (std::cmp::Reverse(row.priority), row.virtual_time, *id)).collect();
+        ready.sort();
+        ready.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    /// How many of so many events may be claimed.
+    fn allowance(&mut self, asked: usize, time: Time) -> usize {
+        let tuning = &self.subscription.tuning.queue;
+        let leased: usize = self
+            .queue
+            .rows
+            .values()
+            .filter(|row| row.standing == Standing::Leased)
+            .map(|row| row.events.count())
+            .sum();
+        let total = tuning.total.map_or(usize::MAX, |total| (total as usize).saturating_sub(leased));
+        let rate = tuning.rate.map_or(usize::MAX, |rate| {
+            let burst = f64::from(rate.burst);
+            let (left, at) = self.queue.allowance.unwrap_or((burst, time.uptime));
+            let gained = (time.uptime.saturating_sub(at)).as_secs_f64() * f64::from(rate.per_second);
+            let now = (left + gained).min(burst);
+            self.queue.allowance = Some((now, time.uptime));
+            now.max(0.0) as usize
+        });
+        asked.min(total).min(rate)
+    }
+
+    fn spend(&mut self, claimed: &Claimed, time: Time) {
+        let spent: usize = claimed.rows.iter().map(|row| row.events.len()).sum();
+        if let Some((left, _)) = self.queue.allowance {
+            self.queue.allowance = Some((left - spent as f64, time.uptime));
+        }
+    }
+
+    fn settle_row(&mut self, settled: &SettledRow, shards: u16, now: Timestamp) {
+        let cancelled =
+            self.queue.claims.get(&settled.token).map(|claim| claim.cancelled.clone()).unwrap_or_default();
+        let mut row = self.queue.rows.remove(&settled.id).expect("it was found just now");
+        let lane = row.lane.clone();
+        let fate =
+            if cancelled.contains(&settled.id) && !row.is_block() { &Fate::Done } else { &settled.fate };
+        match fate {
+            Fate::Done => {}
+            Fate::Again(again) => {
+                row.again(*again, now);
+                self.queue.rows.insert(settled.id, row);
+            }
+            Fate::Dead => self.bury(settled.id, row, shards, now),
+            Fate::Split(remnants) => {
+                for (event, remnant) in remnants.iter().filter(|(event, _)| !cancelled.contains(event)) {
+                    let mut part = row.part(*event);
+                    part.started = row.started;
+                    match remnant {
+                        Remnant::Again(again) => {
+                            part.again(*again, now);
+                            self.queue.rows.insert(*event, part);
+                        }
+                        Remnant::Dead => self.bury(*event, part, shards, now),
+                        Remnant::Running => {
+                            part.standing = Standing::Leased;
+                            self.queue.rows.insert(*event, part);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(lane) = &lane {
+            self.queue.promote(lane, &self.rows);
+        }
+    }
+
+    /// Makes an event a dead letter.
+    fn bury(&mut self, event: EventId, row: Queued, shards: u16, now: Timestamp) {
+        let key = row.lane.as_ref().map(|lane| &lane.key);
+        let letter = StoredRow {
+            shard: postrider_core::Shard::of(key, event, shards),
+            parks: row.lane.is_some() && self.subscription.on_dead == OnDead::Hold,
+            lane: row.lane,
+            turn: row.turn,
+            state: DeliveryState::Dead,
+            attempts: row.started.max(1),
+            due: None,
+            edited: row.edited,
+            died_at: Some(now),
+            discarded: false,
+            round: self.rows.get(&event).map_or(0, |old| old.round),
+        };
+        self.rows.insert(event, letter);
+    }
+
+    /// Frees the rows of a claim; a block becomes one row for each of its events.
+    fn reap_claim(&mut self, token: Token) {
+        let claim = self.queue.claims.remove(&token);
+        let leased =
+            self.queue.rows.iter().filter(|(_, row)| row.standing == Standing::Leased && row.token == token);
+        let ids: Vec<EventId> = leased.map(|(id, _)| *id).collect();
+        for id in ids {
+            let mut row = self.queue.rows.remove(&id).expect("it was found just now");
+            let cancelled =
+                |event: &EventId| claim.as_ref().is_some_and(|claim| claim.cancelled.contains(event));
+            let lane = row.lane.clone();
+            if row.is_block() {
+                for event in row.events.iter().filter(|event| !cancelled(event)) {
+                    self.queue.rows.insert(event, row.part(event));
+                }
+            } else if !cancelled(&id) {
+                row.standing = Standing::Ready;
+                self.queue.rows.insert(id, row);
+            }
+            if let Some(lane) = &lane {
+                self.queue.promote(lane, &self.rows);
+            }
+        }
+    }
+
+    /// Every broken rule of the queue, one sentence each.
+    pub(super) fn queue_broken(&self, is_there: impl Fn(EventId) -> bool) -> Vec<String> {
+        let name = &self.subscription.name;
+        let mut broken = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (id, row) in &self.queue.rows {
+            if row.standing == Standing::Leased && !self.queue.claims.contains_key(&row.token) {
+                broken.push(format!("`{name}` has leased row {id} under no claim"));
+            }
+            for event in row.events.iter() {
+                if !seen.insert(event) || self.rows.contains_key(&event) {
+                    broken.push(format!("`{name}` has two rows for event {event}"));
+                }
+                if !self.least().covers(event) || !is_there(event) {
+                    broken.push(format!("`{name}` has queued event {event}, which it has not come past"));
+                }
+            }
+        }
+        let lanes: BTreeSet<&Lane> =
+            self.queue.rows.values().filter(|row| row.parks).filter_map(|row| row.lane.as_ref()).collect();
+        for lane in lanes {
+            let heads = self.queue.lane(lane).filter(|(_, row)| row.standing != Standing::Waiting).count();
+            let held = self.rows.values().filter(|row| row.parks && row.lane.as_ref() == Some(lane)).count();
+            if heads + held != 1 {
+                broken.push(format!("`{name}` has {} heads in the lane of key `{}`", heads + held, lane.key));
+            }
+        }
+        broken
+    }
+
+    /// What a report says of an event in the queue.
+    pub(super) fn queue_delivery(&self, event: EventId, report: &mut DeliveryReport) {
+        let Some((_, row)) = self.queue.row_of(event) else { return };
+        report.state = DeliveryState::Pending;
+        report.attempts = row.started;
+        match row.standing {
+            Standing::Leased => report.state = DeliveryState::Leased,
+            Standing::Due(at) => report.due_at = Some(at),
+            Standing::Ready => {}
+            Standing::Waiting => {
+                let lane = row.lane.as_ref().expect("only in a lane is waited");
+                let ahead = self.queue.lane(lane).find(|(_, row)| row.standing != Standing::Waiting);
+                report.behind = ahead.map(|(id, _)| *id);
+            }
+        }
+    }
+
+    /// How many events are leased, or are not.
+    pub(super) fn queue_count(&self, leased: bool) -> u64 {
+        let rows = self.queue.rows.values().filter(|row| (row.standing == Standing::Leased) == leased);
+        rows.map(|row| row.events.count() as u64).sum()
+    }
+
+    /// A dead letter goes round again.
+    pub(super) fn queue_replay(&mut self, event: &Arc<Event>, turn: i64) {
+        let Some(letter) = self.rows.remove(&event.id) else { return };
+        let virtual_time = self.queue.front().unwrap_or_default();
+        let row = Queued {
+            events: Spans::one(event.id),
+            bytes: event.bytes() as u32,
+            priority: Priority::of(event),
+            virtual_time,
+            tenant: None,
+            turn: if letter.parks { letter.turn } else { turn },
+            lane: letter.lane,
+            parks: false,
+            standing: Standing::Ready,
+            token: Token(0),
+            started: 0,
+            finished: 0,
+            edited: letter.edited,
+        };
+        self.queue.put(event.id, row, &self.rows);
+    }
+
+    /// A dead letter is given up.
+    pub(super) fn queue_discard(&mut self, event: EventId) {
+        let lane = self.rows.remove(&event).and_then(|letter| letter.lane);
+        if let Some(lane) = lane {
+            self.queue.promote(&lane, &self.rows);
+        }
+    }
+
+    /// Forgets what lies above a new position, since it will be read again.
+    pub(super) fn queue_cut(&mut self, covers: impl Fn(EventId) -> bool) {
+        let ids: Vec<EventId> = self.queue.rows.keys().copied().collect();
+        for id in ids {
+            let mut row = self.queue.rows.remove(&id).expect("it was listed just now");
+            let left: Vec<EventId> = row.events.iter().filter(|event| covers(*event)).collect();
+            let Some(first) = left.first() else { continue };
+            row.events = left[1..].iter().fold(Spans::one(*first), |mut all, event| {
+                all.push(*event);
+                all
+            });
+            self.queue.rows.insert(id, row);
+        }
+        self.queue.forget_empty_claims();
+        let lanes: BTreeSet<Lane> = self.queue.rows.values().filter_map(|row| row.lane.clone()).collect();
+        for lane in lanes {
+            self.queue.promote(&lane, &self.rows);
+        }
+    }
+}
+
+fn edited(event: &Arc<Event>, row: &Queued) -> Arc<Event> {
+    match &row.edited {
+        Some(payload) => Arc::new(Event { payload: payload.clone(), ..Event::clone(event) }),
+        None => Arc::clone(event),
+    }
+}
