@@ -8,6 +8,14 @@ gone as (
         from postrider.kept_event as kept
         where kept.created_at < $1
             and not exists (select from postrider.delivery as delivery where delivery.event_id = kept.id)
+            and not exists (
+                select
+                from postrider.subscription as subscription
+                join postrider.queued as queued
+                    on queued.subscription_id = subscription.id
+                    and queued.event_id = kept.id
+                where subscription.mode = 'queue'
+            )
         order by kept.id
         limit $2
     )
@@ -17,6 +25,11 @@ attempts as (
     delete from postrider.attempt as attempt
     using gone
     where attempt.event_id = gone.id
+),
+results as (
+    delete from postrider.result as result
+    using gone
+    where result.event_id = gone.id
 ),
 keys as (
     delete from postrider.idempotency as idempotency

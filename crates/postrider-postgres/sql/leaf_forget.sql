@@ -1,7 +1,13 @@
--- Forgets the attempts and idempotency keys of the events that go with a leaf. A producer that repeats such a key just
+-- Forgets the attempts, results and idempotency keys of the events that go with a leaf. A producer that repeats such a key just
 -- now waits until the transaction ends, so that little follows it.
 -- Index: idempotency_event, primary keys. Locks: the rows; the leaf's lock is held.
-with attempts as (
+with results as (
+    delete from postrider.result as result
+    using postrider.event_leaf as event
+    where result.event_id = event.id
+        and not exists (select from postrider.kept_event as kept where kept.id = event.id)
+),
+attempts as (
     delete from postrider.attempt as attempt
     using postrider.event_leaf as event
     where attempt.event_id = event.id

@@ -4,4 +4,5 @@ insert into postrider.kept_event (id, created_at, due_at, topic, type, key, head
 select id, created_at, due_at, topic, type, key, headers, payload
 from postrider.event_leaf
 where id in (select event_id from postrider.delivery)
+    or id in (select event_id from postrider.queued)
 on conflict (id) do nothing

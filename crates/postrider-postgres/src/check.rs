@@ -37,6 +37,7 @@ pub(crate) async fn check(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<
     found.extend(late(tx, options, &places, &end).await?);
     found.extend(orphans(tx).await?);
     found.extend(headless(tx).await?);
+    found.extend(queues(tx).await?);
     Ok(found)
 }
 
@@ -152,6 +153,18 @@ async fn headless(tx: &Tx<'_>) -> Result<Vec<String>> {
         Ok(format!(
             "key `{}` of subscription `{name}` waits for nothing: restart its worker, which sets it going again",
             key.escape_default()
+        ))
+    };
+    rows.iter().map(line).collect::<Result<_, _>>().doing(what)
+}
+
+async fn queues(tx: &Tx<'_>) -> Result<Vec<String>> {
+    let what = "look at the queues";
+    let rows = tx.query(sql!("check_queue"), &[], what).await?;
+    let line = |row: &Row| {
+        let (name, said): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(format!(
+            "the queue of subscription `{name}` {said}: restart its worker, which sets it going again"
         ))
     };
     rows.iter().map(line).collect::<Result<_, _>>().doing(what)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, EventId, Result, Timestamp, limits};
+use postrider_core::{Error, EventId, Mode, Result, Timestamp, limits};
 use tokio_postgres::Row;
 
 use crate::attempt::{DeliveryId, attempt_list};
@@ -17,8 +17,9 @@ use crate::audit::Entry;
 use crate::error::Doing;
 use crate::event::{Found, by_right, event_get, log_end};
 use crate::lock::lock_subscription;
+use crate::queue::letters::{queue_discard, queue_replay};
 use crate::session::Tx;
-use crate::subscription::{subscription_get, subscription_lock};
+use crate::subscription::{subscription_get, subscription_list, subscription_lock};
 use crate::values::At;
 
 /// A page of dead letters, each with its last attempt.
@@ -64,24 +65,33 @@ pub(crate) async fn dead_letter_edit(tx: &Tx<'_>, id: &LetterId, payload: &Bytes
 pub(crate) async fn dead_letter_replay(tx: &Tx<'_>, which: &DeadLetterQuery, actor: &str) -> Result<u64> {
     let letters = Letters::lock(tx, which).await?;
     let behind_all = log_end(tx).await?.issued.0 + 1;
-    let (subscriptions, events) = letters.columns();
+    let (subscriptions, events) = letters.columns(Mode::Log);
     let what = "replay dead letters";
-    let rows = tx.query(sql!("dead_letter_replay"), &[&subscriptions, &events, &behind_all], what).await?;
+    let mut rows =
+        tx.query(sql!("dead_letter_replay"), &[&subscriptions, &events, &behind_all], what).await?;
+    let (subscriptions, events) = letters.columns(Mode::Queue);
+    rows.extend(queue_replay(tx, (&subscriptions, &events), behind_all).await?);
     letters.audit(tx, &rows, &Entry { actor, action: "dead_letter_replay", detail: None }).await
 }
 
 /// Gives dead letters up for good.
 pub(crate) async fn dead_letter_discard(tx: &Tx<'_>, which: &DeadLetterQuery, actor: &str) -> Result<u64> {
     let letters = Letters::lock(tx, which).await?;
-    let (subscriptions, events) = letters.columns();
-    let rows =
+    let (subscriptions, events) = letters.columns(Mode::Log);
+    let mut rows =
         tx.query(sql!("dead_letter_discard"), &[&subscriptions, &events], "discard dead letters").await?;
+    let (subscriptions, events) = letters.columns(Mode::Queue);
+    rows.extend(queue_discard(tx, (&subscriptions, &events)).await?);
     letters.audit(tx, &rows, &Entry { actor, action: "dead_letter_discard", detail: None }).await
 }
 
 /// Dead letters that are about to be changed, with the locks of their subscriptions held. They were looked for
 /// before: somebody else may have changed some of them meanwhile, so that each change looks again.
-struct Letters(Vec<Dead>);
+struct Letters {
+    letters: Vec<Dead>,
+    /// Subscriptions of mode `queue`.
+    queues: HashSet<SubscriptionId>,
+}
 
 impl Letters {
     async fn lock(tx: &Tx<'_>, which: &DeadLetterQuery) -> Result<Self> {
@@ -91,11 +101,18 @@ impl Letters {
         for id in subscriptions {
             lock_subscription(tx, id).await?;
         }
-        Ok(Self(found))
+        let all = subscription_list(tx).await?;
+        let queues = all.iter().filter(|subscription| subscription.mode == Mode::Queue).map(|queue| queue.id);
+        Ok(Self { letters: found, queues: queues.collect() })
     }
 
-    fn columns(&self) -> (Vec<i64>, Vec<i64>) {
-        self.0.iter().map(|dead| (dead.subscription_id.0, dead.letter.event_id.0)).unzip()
+    /// Those of subscriptions of a mode.
+    fn columns(&self, mode: Mode) -> (Vec<i64>, Vec<i64>) {
+        let of_mode = self
+            .letters
+            .iter()
+            .filter(|dead| (mode == Mode::Queue) == self.queues.contains(&dead.subscription_id));
+        of_mode.map(|dead| (dead.subscription_id.0, dead.letter.event_id.0)).unzip()
     }
 
     /// Writes a line for each that was changed, and counts them.
@@ -104,7 +121,7 @@ impl Letters {
         let changed: HashSet<DeliveryId> =
             changed.iter().map(read).collect::<Result<_, _>>().doing("change dead letters")?;
         let lines: Vec<(&str, Option<EventId>)> = self
-            .0
+            .letters
             .iter()
             .filter(|dead| changed.contains(&dead.id()))
             .map(|dead| (dead.letter.subscription.as_str(), Some(dead.letter.event_id)))

@@ -16,6 +16,7 @@ use crate::error::Doing;
 use crate::event::{Found, event_get, log_end};
 use crate::lag::events_ahead;
 use crate::position::{SHARDS, StoredPosition, position_newest};
+use crate::queue::look::{queue_head, queued_of_event, results_of};
 use crate::session::Tx;
 use crate::subscription::subscription_list;
 use crate::values::At;
@@ -40,6 +41,15 @@ pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<Del
         }
     }
     let mut heads = lane_head(tx, &standings, &found).await?;
+    let queued = queued_of_event(tx, id, None).await?;
+    let mut results = results_of(tx, id).await?;
+    for (subscription, row) in &queued {
+        if let Some(lane) = row.lane.as_ref().filter(|_| row.waits)
+            && let Some(head) = queue_head(tx, *subscription, lane).await?
+        {
+            heads.insert(*subscription, head);
+        }
+    }
     let deliveries = standings.iter().map(|standing| (standing.subscription.id, id));
     let mut attempts = attempt_list(tx, deliveries, limits::ATTEMPT_RECORDS_MAX).await?;
     let end = log_end(tx).await?;
@@ -51,7 +61,15 @@ pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<Del
         };
         let history = attempts.remove(&(standing.subscription.id, id)).unwrap_or_default();
         let behind = heads.remove(&standing.subscription.id);
-        reports.push(standing.report(&found, ahead, behind, history));
+        let (subscription, covered) = (standing.subscription.id, standing.is_covered());
+        let mut report = standing.report(&found, ahead, behind, history);
+        report.result = results.remove(&subscription);
+        if let Some(row) = queued.get(&subscription).filter(|_| covered) {
+            report.state = if row.leased { DeliveryState::Leased } else { DeliveryState::Pending };
+            report.attempts = row.started;
+            report.due_at = row.due_at;
+        }
+        reports.push(report);
     }
     Ok(reports)
 }

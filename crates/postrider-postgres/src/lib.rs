@@ -80,7 +80,14 @@
 /// One statement of the folder `sql`.
 macro_rules! sql {
     ($name:literal) => {
-        const { crate::statement::Sql::new(include_str!(concat!("../sql/", $name, ".sql"))) }
+        const {
+            crate::statement::Sql::new(include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/sql/",
+                $name,
+                ".sql"
+            )))
+        }
     };
 }
 
@@ -117,6 +124,7 @@ mod position;
 mod position_swap;
 mod probe;
 mod prune;
+mod queue;
 mod reach;
 mod report;
 mod ring;

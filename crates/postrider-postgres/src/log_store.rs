@@ -121,12 +121,12 @@ impl LogStore for PostgresStore {
 
     async fn settle(&self, hold: &Hold, settle: Arc<Settle>) -> Result<Settled> {
         let mut session = self.inner.writer.session().await?;
-        let (mark, known) = self.inner.mark(hold, &settle, session.id())?;
+        let (mark, known) = self.inner.mark_of(hold, settle.mark, session.id())?;
         let tx = session.begin().await?;
         let standing = fenced(&tx, hold, known).await?;
         let settled = settle_apply(&tx, hold, &settle, mark).await?;
         tx.commit("settle").await?;
-        self.inner.settled(hold, &settle, standing)?;
+        self.inner.marked(hold, settle.mark, standing)?;
         Ok(settled)
     }
 
@@ -138,7 +138,7 @@ impl LogStore for PostgresStore {
     ) -> Result<Result<Settled, Failure>> {
         let mut session = self.inner.worker.session().await?;
         let writer = self.inner.join_worker(hold, &session).await?;
-        let (mark, known) = self.inner.mark(hold, &settle, writer)?;
+        let (mark, known) = self.inner.mark_of(hold, settle.mark, writer)?;
         let mut tx = session.begin().await?;
         let standing = fenced(&tx, hold, known).await?;
         let number = xact_id(&tx).await?;
@@ -159,7 +159,7 @@ impl LogStore for PostgresStore {
         }
         let settled = settle_apply(&tx, hold, &settle, mark).await?;
         tx.commit("commit a transactional handler").await?;
-        self.inner.settled(hold, &settle, standing)?;
+        self.inner.marked(hold, settle.mark, standing)?;
         Ok(Ok(settled))
     }
 
@@ -185,14 +185,19 @@ async fn xact_id(tx: &Tx<'_>) -> Result<u64> {
 }
 
 impl Inner {
-    /// What a settle's mark means, if it moves forward, and the fence as this hold knows it. Fenced if the hold is of
-    /// another connection than `writer`.
-    fn mark(&self, hold: &Hold, settle: &Settle, writer: u64) -> Result<(Option<(Window, EventId)>, i64)> {
+    /// What a mark means, if it moves forward, and the fence as this hold knows it. Fenced if the hold is of another
+    /// connection than `writer`.
+    pub(crate) fn mark_of(
+        &self,
+        hold: &Hold,
+        mark: Option<Position>,
+        writer: u64,
+    ) -> Result<(Option<(Window, EventId)>, i64)> {
         self.holdings.with(hold, |holding| {
             if !holding.is_of_writer(writer) {
                 return Err(lost(hold));
             }
-            let moved = settle.mark.filter(|mark| holding.settled.is_none_or(|settled| settled < *mark));
+            let moved = mark.filter(|mark| holding.settled.is_none_or(|settled| settled < *mark));
             let mark = match moved {
                 Some(mark) => Some((holding.window(mark.window).ok_or_else(|| lost(hold))?, mark.last_id)),
                 None => None,
@@ -201,11 +206,11 @@ impl Inner {
         })?
     }
 
-    /// Notes what was settled.
-    fn settled(&self, hold: &Hold, settle: &Settle, standing: Standing) -> Result<()> {
+    /// Notes how far a position was moved.
+    pub(crate) fn marked(&self, hold: &Hold, mark: Option<Position>, standing: Standing) -> Result<()> {
         self.holdings.with(hold, |holding| {
             holding.standing = standing;
-            if let Some(mark) = settle.mark {
+            if let Some(mark) = mark {
                 holding.settle(mark);
             }
         })

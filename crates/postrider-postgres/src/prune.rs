@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::store::Pruned;
-use postrider_core::{ErrorKind, Result, Timestamp, limits};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{ErrorKind, EventId, Result, Timestamp, limits};
 use tracing::{debug, warn};
 
 use crate::error::Doing;
@@ -26,6 +27,7 @@ use crate::link::Link;
 use crate::lock::lock_retention;
 use crate::position::{SHARDS, StoredPosition, position_newest};
 use crate::position_swap::position_swap;
+use crate::queue::letters::block_open;
 use crate::ring::{Rotation, leaf_is_empty, ring_rotate};
 use crate::session::Tx;
 use crate::subscription::subscription_list;
@@ -34,6 +36,9 @@ use crate::values::{At, SnapshotValue};
 
 /// How long a table is waited for, and with us whoever wants it next.
 pub(crate) const LOCK_TIMEOUT: &str = "set local lock_timeout = '200ms'";
+
+/// Rows of queues whose events are copied out of a leaf; more of them keep it.
+const QUEUED_KEPT_MAX: i64 = 10_000;
 
 const WHAT: &str = "empty a leaf";
 
@@ -160,10 +165,30 @@ async fn leaf_go(tx: &Tx<'_>, leaf: u8, cutoff: Timestamp) -> Result<Verdict> {
     if let Some(unread) = pins.anywhere_in(tx, leaf).await? {
         return Ok(unread.verdict(cutoff));
     }
+    if let Some(verdict) = queues_keep(tx, leaf).await? {
+        return Ok(verdict);
+    }
     let kept = tx.execute(sql!("leaf_keep").on_leaf(leaf), &[], WHAT).await?;
     tx.execute(sql!("leaf_forget").on_leaf(leaf), &[], WHAT).await?;
     tx.execute(sql!("leaf_truncate").on_leaf(leaf), &[], WHAT).await?;
     Ok(Verdict::Emptied { removed: rows.saturating_sub(kept) })
+}
+
+/// Prepares queues for the end of a leaf: a few of its events are kept, each by a row of its own, and many keep their leaf.
+async fn queues_keep(tx: &Tx<'_>, leaf: u8) -> Result<Option<Verdict>> {
+    let rows = tx.query(sql!("queued_in_leaf").on_leaf(leaf), &[&(QUEUED_KEPT_MAX + 1)], WHAT).await?;
+    if rows.len() as i64 > QUEUED_KEPT_MAX {
+        return Ok(Some(Verdict::Pinned { by: rows[0].try_get(0).doing(WHAT)? }));
+    }
+    for row in &rows {
+        let id = SubscriptionId(row.try_get(1).doing(WHAT)?);
+        let event = EventId(row.try_get(2).doing(WHAT)?);
+        let pairs: Option<Vec<i64>> = row.try_get(4).doing(WHAT)?;
+        if pairs.is_some() && !block_open(tx, id, event, pairs).await? {
+            return Ok(Some(Verdict::Busy));
+        }
+    }
+    Ok(None)
 }
 
 /// Where all shards of all subscriptions stand, paused ones included: what is not behind every one of these stays.

@@ -15,6 +15,7 @@ use crate::event::{LogEnd, log_end};
 use crate::lag::{COUNT_MAX, events_ahead, least_advanced};
 use crate::migrate::SCHEMA_VERSION;
 use crate::position::{SHARDS, StoredPosition, position_newest};
+use crate::queue::look::queued_counts;
 use crate::session::Tx;
 use crate::store::Inner;
 use crate::subscription::subscription_list;
@@ -32,12 +33,14 @@ pub(crate) async fn subscription_reports(
     let end = log_end(tx).await?;
     let ids: Vec<i64> = subscriptions.iter().map(|subscription| subscription.id.0).collect();
     let mut rows = RowReports::read(tx, &ids).await?;
+    let mut queues = queued_counts(tx, &ids).await?;
     let mut reports = Vec::with_capacity(subscriptions.len());
     for subscription in subscriptions {
         let id = subscription.id;
         let places = position_newest(tx, id, SHARDS).await?;
         let (lag_events, oldest_at) = lag(tx, &places, &end).await?;
         let counts = rows.counts.remove(&id).unwrap_or_default();
+        let queued = queues.remove(&id).unwrap_or_default();
         let shards = rows.shards.remove(&id).unwrap_or_default();
         reports.push(SubscriptionReport {
             subscription,
@@ -45,8 +48,8 @@ pub(crate) async fn subscription_reports(
             shards: shards.into_iter().map(|shard| shard.at(&places)).collect(),
             lag_events,
             lag: oldest_at.map(|oldest_at| end.now.since(oldest_at)),
-            pending: counts.pending,
-            leased: counts.leased,
+            pending: counts.pending + queued.0,
+            leased: counts.leased + queued.1,
             dead: counts.dead,
             parked: rows.parked.remove(&id).unwrap_or_default(),
             parked_count: counts.heads,

@@ -1,7 +1,7 @@
 //! Moving a subscription to another place in the log.
 
 use postrider_core::settle::Lane;
-use postrider_core::{ErrorKind, Position, Result, ShardSet, Start};
+use postrider_core::{ErrorKind, Mode, Position, Result, ShardSet, Start};
 
 use crate::audit::Entry;
 use crate::error::Doing;
@@ -9,6 +9,7 @@ use crate::lane::{lane_advance, lane_read};
 use crate::lock::lock_retention;
 use crate::place::place_of;
 use crate::position::{SHARDS, position_newest, position_put};
+use crate::queue::letters::queue_cut;
 use crate::session::Tx;
 use crate::shard::shards_free;
 use crate::subscription::subscription_lock;
@@ -17,7 +18,8 @@ use crate::subscription::subscription_lock;
 pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor: &str) -> Result<Position> {
     lock_retention(tx).await?;
     // Whoever settles has ended: what its rows refer to was visible before the place is looked for.
-    let id = subscription_lock(tx, name).await?.id;
+    let subscription = subscription_lock(tx, name).await?;
+    let id = subscription.id;
     let place = place_of(tx, to).await?;
     // A seek is also how a lost position is mended.
     let from = match position_newest(tx, id, SHARDS).await {
@@ -34,6 +36,9 @@ pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor:
     };
     let beheaded: Vec<Lane> = gone.iter().map(lane_read).collect::<Result<_, _>>().doing(what)?;
     lane_advance(tx, id, &beheaded).await?;
+    if subscription.mode == Mode::Queue && to != Start::Now {
+        queue_cut(tx, id, place.last_id).await?;
+    }
     shards_free(tx, id, None, ShardSet::ALL).await?;
     position_put(tx, id, ShardSet::ALL, &place.window, place.last_id).await?;
     let from = from.as_deref().unwrap_or("nowhere");

@@ -35,6 +35,17 @@ impl Role {
             Self::Writer | Self::Keeper => {
                 &[("synchronous_commit", "off"), LOCK_TIMEOUT, JIT, IDLE_TIMEOUT, STATEMENT_TIMEOUT]
             }
+            // The planner knows little of a table whose rows live for moments.
+            Self::Claimer => &[
+                ("enable_seqscan", "off"),
+                ("enable_bitmapscan", "off"),
+                ("enable_hashjoin", "off"),
+                ("enable_mergejoin", "off"),
+                LOCK_TIMEOUT,
+                JIT,
+                IDLE_TIMEOUT,
+                STATEMENT_TIMEOUT,
+            ],
             // The rest is its handler's affair.
             Self::Worker => &[LOCK_TIMEOUT],
             Self::Operator => {
@@ -75,10 +86,10 @@ impl Role {
         script
     }
 
-    /// What people do is flushed when it is done, whatever the database's default; one that asks for more stays.
+    /// What people do, and what is claimed, is flushed when it is done, whatever the database's default; one that asks for more stays.
     pub(crate) fn flush(self, scope: Scope) -> Option<String> {
         let local = scope == Scope::Transaction;
-        (self == Self::Operator).then(|| {
+        matches!(self, Self::Operator | Self::Claimer).then(|| {
             format!(
                 "select set_config('synchronous_commit', 'on', {local}) \
                  where current_setting('synchronous_commit') = 'off'; "
@@ -100,8 +111,15 @@ mod tests {
 
     #[test]
     fn nothing_outlives_a_transaction_that_a_pooler_may_lend_the_session_behind_it() {
-        for role in [Role::Reader, Role::Writer, Role::Keeper, Role::Worker, Role::Operator, Role::Retention]
-        {
+        for role in [
+            Role::Reader,
+            Role::Writer,
+            Role::Keeper,
+            Role::Claimer,
+            Role::Worker,
+            Role::Operator,
+            Role::Retention,
+        ] {
             let statements = role.prologue();
             for statement in statements.split("; ").filter(|statement| !statement.is_empty()) {
                 let is_local = statement.starts_with("set local ") || statement.contains("'on', true)");

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use postrider_core::log::Window;
-use postrider_core::settle::{AttemptRecord, Hold, Row, RowDue, Settle, Settled};
+use postrider_core::settle::{AttemptRecord, Hold, MemberId, Row, RowDue, Settle, Settled};
+use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Result, limits};
 
 use crate::lane::lane_advance;
@@ -35,7 +36,7 @@ pub(crate) async fn settle_apply(
         tx.execute(sql!("delivery_done"), &[&id.0, &done], WHAT).await?;
     }
     if !settle.attempts.is_empty() {
-        attempts_put(tx, hold, &settle.attempts).await?;
+        attempts_put(tx, id, hold.member, &settle.attempts).await?;
     }
     Ok(Settled { unparked: lane_advance(tx, id, &settle.freed).await? })
 }
@@ -86,12 +87,18 @@ fn due_in(row: &Row) -> Option<For> {
     }
 }
 
-async fn attempts_put(tx: &Tx<'_>, hold: &Hold, records: &[AttemptRecord]) -> Result<()> {
+/// Records failed attempts.
+pub(crate) async fn attempts_put(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    member: MemberId,
+    records: &[AttemptRecord],
+) -> Result<()> {
     // A repeat of one attempt within a settle replaces what it repeats.
     let newest: HashMap<(EventId, u32), &AttemptRecord> =
         records.iter().map(|record| ((record.event_id, record.attempt), record)).collect();
     let records: Vec<&AttemptRecord> = newest.into_values().collect();
-    let id = hold.subscription.id.0;
+    let id = id.0;
     let events: Vec<i64> = records.iter().map(|record| record.event_id.0).collect();
     let numbers: Vec<i32> = records.iter().map(|record| record.attempt as i32).collect();
     let lengths = |of: fn(&AttemptRecord) -> Duration| -> Vec<For> {
@@ -100,8 +107,7 @@ async fn attempts_put(tx: &Tx<'_>, hold: &Hold, records: &[AttemptRecord]) -> Re
     let (ended_ago, took) = (lengths(|record| record.ended_ago), lengths(|record| record.took));
     // Text of PostgreSQL holds no NUL.
     let errors: Vec<String> = records.iter().map(|record| record.error.replace('\0', "\u{fffd}")).collect();
-    let member = hold.member.0;
-    tx.execute(sql!("attempt_put"), &[&id, &member, &events, &numbers, &ended_ago, &took, &errors], WHAT)
+    tx.execute(sql!("attempt_put"), &[&id, &member.0, &events, &numbers, &ended_ago, &took, &errors], WHAT)
         .await?;
     let kept = limits::ATTEMPT_RECORDS_MAX;
     let (events, lasts): (Vec<i64>, Vec<i32>) = records

@@ -23,6 +23,7 @@ use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
 use crate::pooler::Way;
+use crate::queue::hints::Hints;
 use crate::roles::Roles;
 use crate::sentry::Sentry;
 use crate::session::{Role, Session};
@@ -59,7 +60,7 @@ macro_rules! change {
 
 /// Postrider's tables in a PostgreSQL database. Cheap to clone; all clones are the same store.
 ///
-/// It opens connections as it needs them, at most one for each of seven purposes, and closes them when the last
+/// It opens connections as it needs them, at most one for each of eight purposes, and closes them when the last
 /// clone is dropped. Producers emit through theirs.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -74,10 +75,12 @@ pub(crate) struct Inner {
     pub(crate) reader: SharedLink,
     pub(crate) writer: Link,
     pub(crate) keeper: Link,
+    pub(crate) claimer: Link,
     pub(crate) worker: Link,
     pub(crate) operator: Link,
     pub(crate) retention: Link,
     pub(crate) holdings: Holdings,
+    pub(crate) hints: Hints,
     /// Shared by all subscriptions of the process.
     pub(crate) tail: Mutex<SharedTail>,
     pub(crate) appetite: Appetite,
@@ -111,10 +114,12 @@ impl PostgresStore {
             reader: SharedLink::new(Role::Reader, &options, &way),
             writer: Link::new(Role::Writer, &options, &way),
             keeper: Link::new(Role::Keeper, &options, &way),
+            claimer: Link::new(Role::Claimer, &options, &way),
             worker: Link::new(Role::Worker, &options, &way),
             operator,
             retention: Link::new(Role::Retention, &options, &way),
             holdings: Holdings::default(),
+            hints: Hints::default(),
             tail: Mutex::default(),
             appetite: Appetite::default(),
             stragglers: Stragglers::default(),

@@ -107,6 +107,7 @@ pub(crate) async fn subscription_delete(tx: &Tx<'_>, name: &str, actor: &str) ->
     let id = subscription_lock(tx, name).await?.id;
     let what = "delete a subscription";
     tx.execute(sql!("position_delete"), &[&id.0], what).await?;
+    tx.execute(sql!("queue_delete"), &[&id.0], what).await?;
     tx.execute(sql!("subscription_delete"), &[&id.0], what).await?;
     Entry { actor, action: "subscription_delete", detail: None }.write(tx, name).await
 }

@@ -141,21 +141,25 @@ impl Rig for PostgresRig {
 mod postgresql_15 {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::new(Version::V15).await);
+    postrider_testkit::queue_conformance_tests!(PostgresRig::new(Version::V15).await);
 }
 
 mod postgresql_18 {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::new(Version::V18).await);
+    postrider_testkit::queue_conformance_tests!(PostgresRig::new(Version::V18).await);
 }
 
 mod postgresql_15_by_roles {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V15).await);
+    postrider_testkit::queue_conformance_tests!(PostgresRig::by_roles(Version::V15).await);
 }
 
 mod postgresql_18_by_roles {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V18).await);
+    postrider_testkit::queue_conformance_tests!(PostgresRig::by_roles(Version::V18).await);
 }
 
 mod postgresql_15_pooled {
@@ -168,6 +172,7 @@ mod postgresql_15_pooled {
     }
 
     postrider_testkit::conformance_tests!(PostgresRig::pooled(Version::V15, pooler()).await);
+    postrider_testkit::queue_conformance_tests!(PostgresRig::pooled(Version::V15, pooler()).await);
 }
 
 /// Whoever holds the only session and waits for another waits for ever.
@@ -181,4 +186,5 @@ mod postgresql_18_pooled_by_one {
     }
 
     postrider_testkit::conformance_tests!(PostgresRig::pooled(Version::V18, pooler()).await);
+    postrider_testkit::queue_conformance_tests!(PostgresRig::pooled(Version::V18, pooler()).await);
 }

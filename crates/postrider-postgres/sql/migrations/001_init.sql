@@ -234,6 +234,104 @@ create table postrider.attempt (
     primary key (subscription_id, event_id, attempt)
 );
 
+-- Mode `queue`: what was fed from the log and is not done. A row stands for one event, or for a block of up to a hundred
+-- that need neither order nor a due time: then `spans` has a first id and a length, and so on.
+--
+-- A claim changes only columns that no index knows, so that it is a HOT update: room is left in every page for it. A row that
+-- is ready stays in its index while it is leased; those who claim begin behind what they know to be taken (hints.rs). There
+-- is no foreign key: it would cost more than the row. Rows die young, and vacuum may come as often as it is worth it.
+create table postrider.queued (
+    subscription_id bigint not null,
+    -- The first of its events.
+    event_id bigint not null,
+    last_id bigint not null,
+    virtual_time bigint not null,
+    -- Of the last claim that it had.
+    token bigint not null default 0,
+    turn bigint not null,
+    due_at timestamptz,
+    tenant bigint,
+    bytes integer not null,
+    started integer not null default 0,
+    finished integer not null default 0,
+    events smallint not null,
+    -- The lower, the more urgent.
+    rank smallint not null,
+    late boolean not null,
+    -- Whether its lane waits for it. A delayed event enters its lane when its time has come.
+    parks boolean not null,
+    leased boolean not null default false,
+    -- r: ready. d: due at a time. w: waits behind the head of its lane.
+    state "char" not null,
+    key text,
+    spans bigint[],
+    edited_payload bytea,
+    primary key (subscription_id, event_id),
+    constraint state_is_known check (state in ('r', 'd', 'w')),
+    constraint only_what_is_ready_is_leased check (not leased or state = 'r'),
+    constraint what_is_due_has_a_time check (state <> 'd' or due_at is not null)
+) with (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 20000,
+    autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off
+);
+
+-- What may be claimed, in order.
+create index queued_ready on postrider.queued (subscription_id, rank, virtual_time, event_id)
+where state = 'r';
+
+create index queued_due on postrider.queued (subscription_id, due_at)
+where state = 'd';
+
+-- Who is in a lane, in its order.
+create index queued_lane on postrider.queued (subscription_id, key, late, turn, event_id)
+where key is not null and parks;
+
+-- How far those who claim have come with each rank: nobody need look below it, and what is ready again is put behind it.
+create table postrider.queue_front (
+    subscription_id bigint not null,
+    rank smallint not null,
+    front bigint not null,
+    primary key (subscription_id, rank)
+) with (fillfactor = 50);
+
+-- When the next event may begin where a rate is set.
+create table postrider.queue_pace (
+    subscription_id bigint primary key,
+    free_at timestamptz not null
+) with (fillfactor = 50);
+
+-- One lease: all that was claimed at once.
+create table postrider.claim (
+    token bigint primary key,
+    subscription_id bigint not null,
+    member_id bigint not null,
+    lease interval not null,
+    until timestamptz not null,
+    -- The rows that it has or had.
+    rows bigint[] not null,
+    -- How many rows and events of them it still has.
+    rows_left integer not null,
+    events_left integer not null,
+    cancelled bigint[]
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 2000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- What handlers wanted to be kept of their work.
+create table postrider.result (
+    subscription_id bigint not null references postrider.subscription (id) on delete cascade,
+    event_id bigint not null,
+    result text not null,
+    at timestamptz not null,
+    primary key (subscription_id, event_id)
+);
+
 -- Who destroyed or skipped what, and when.
 create table postrider.audit (
     id bigint generated always as identity primary key,

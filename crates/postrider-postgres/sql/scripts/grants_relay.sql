@@ -10,6 +10,8 @@ grant select on postrider.meta, postrider.event, postrider.kept_event, postrider
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
 grant select on postrider.delivery, postrider.attempt to role_name;
+grant select, insert, update, delete on postrider.queued, postrider.claim, postrider.result to role_name;
+grant select, insert, update on postrider.queue_front, postrider.queue_pace to role_name;
 grant select (event_id) on postrider.idempotency to role_name;
 grant select, truncate on event_leaves to role_name;
 grant select, update on sequence postrider.event_id_seq to role_name;
@@ -21,7 +23,7 @@ grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, crea
     on postrider.subscription to role_name;
 grant insert on postrider.attempt to role_name;
 grant insert, truncate on postrider.position_a, postrider.position_b to role_name;
-grant insert (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, due_at, died_at)
+grant insert (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, due_at, died_at, edited_payload)
     on postrider.delivery to role_name;
 grant update (shard, key, late, turn, parks, state, attempts, due_at, died_at) on postrider.delivery to role_name;
 grant update (tuning, fence) on postrider.subscription to role_name;

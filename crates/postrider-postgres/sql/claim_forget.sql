@@ -1,0 +1,4 @@
+-- Forgets claims.
+-- Index: primary key. Locks: the claims.
+delete from postrider.claim
+where token = any($1)

@@ -1,0 +1,71 @@
+-- Leases rows in the order of rank, virtual time and event: at most $2 rows, of $3 events and $4 bytes give or take the last.
+-- Of each rank ($5) it begins at the virtual time ($6) below which there is nothing to find. The token is larger than any
+-- that these rows had, and than any of an earlier instant. Says whether the subscription is paused; no row comes back if
+-- it is gone.
+--
+-- What is picked is materialized: a plan that joined it otherwise could pick more than the limit.
+-- Index: queued_ready, then the primary key. Locks: the picked rows; those that are in somebody's hands are passed over.
+with
+subscription as (
+    select paused_at is not null as paused
+    from postrider.subscription
+    where id = $1
+),
+picked as materialized (
+    select found.*
+    from unnest($5::smallint[], $6::bigint[]) as wanted (rank, low)
+    cross join lateral (
+        select event_id, rank, virtual_time, token, bytes, events
+        from postrider.queued
+        where subscription_id = $1
+            and rank = wanted.rank
+            and state = 'r'
+            and virtual_time >= wanted.low
+            and not leased
+        order by virtual_time, event_id
+        limit $2
+        for update skip locked
+    ) as found
+    where not (select paused from subscription)
+    limit $2
+),
+counted as materialized (
+    select event_id, token, events,
+        sum(events) over place - events as events_before,
+        sum(bytes) over place - bytes as bytes_before,
+        row_number() over place as n
+    from picked
+    window place as (order by rank, virtual_time, event_id rows unbounded preceding)
+),
+chosen as materialized (
+    select event_id, events, token
+    from counted
+    where n = 1 or (events_before < $3 and bytes_before < $4)
+),
+claim as materialized (
+    insert into postrider.claim (token, subscription_id, member_id, lease, until, rows, rows_left, events_left)
+    select
+        greatest(
+            (extract(epoch from now.at) * 1000000)::bigint * 1024 + floor(random() * 1024)::bigint, max(token) + 1
+        ),
+        $1, $7, $8, now.at + $8::interval, array_agg(event_id), count(*), sum(events)
+    from chosen
+    cross join (select postrider.clock() as at) as now
+    group by now.at
+    returning token
+),
+leased as (
+    update postrider.queued as queued
+    set leased = true,
+        token = claim.token,
+        started = queued.started + 1
+    from chosen
+    cross join claim
+    where queued.subscription_id = $1
+        and queued.event_id = chosen.event_id
+    returning queued.event_id, queued.token, queued.rank, queued.virtual_time, queued.started, queued.finished,
+        queued.spans, queued.edited_payload, queued.last_id
+)
+select subscription.paused, postrider.clock(), leased.*
+from subscription
+left join leased on true

@@ -1,0 +1,8 @@
+-- How many of some rows are leased under a token, whoever has them in hand.
+-- Index: primary key. Locks: none.
+select count(*)
+from postrider.queued
+where subscription_id = $1
+    and event_id = any($2)
+    and token = $3
+    and leased

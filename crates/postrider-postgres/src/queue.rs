@@ -1,0 +1,128 @@
+//! What the workers of a queue do with a store, and the connection and transaction each call runs in.
+//!
+//! ```text
+//!   log ──feed──► queued ──claim──► queued + claim ──settle──► (gone), delivery: dead letters
+//!        writer            claimer                   writer
+//! ```
+//!
+//! Who waits for whom, beyond `lock.rs`: a settle locks its rows, then its claims, then buckets of lanes (shared). A feed
+//! takes buckets alone, but only such that are free, and waits for nobody. A sweep passes over rows and claims that are in
+//! somebody's hands. So nobody who holds a lock here waits for another that is held longer than a statement takes.
+
+mod cancel;
+mod claim;
+mod feed;
+pub(crate) mod hints;
+pub(crate) mod lanes;
+pub(crate) mod letters;
+pub(crate) mod look;
+mod rows;
+mod settle;
+mod sweep;
+
+use std::sync::Arc;
+
+use postrider_core::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
+use postrider_core::settle::{Hold, MemberId};
+use postrider_core::store::{Cancelled, LetterId};
+use postrider_core::{ErrorKind, Fair, QueueStore, Result, Subscription};
+
+use crate::fence::fence;
+use crate::lock::lock_settle;
+use crate::store::PostgresStore;
+use crate::wake::tell;
+
+/// How often a claim is tried whose token somebody else has drawn in the same microsecond.
+const CLAIM_TRIES: u32 = 5;
+
+impl QueueStore for PostgresStore {
+    async fn fed(&self, hold: &Hold) -> Result<Fed> {
+        let mut session = self.inner.writer.session().await?;
+        let tx = session.begin().await?;
+        let fed = feed::fed(&tx, hold).await?;
+        let lanes = lanes::lanes_headless(&tx, hold.subscription.id).await?;
+        let ready = lanes::lanes_mend(&tx, hold.subscription.id, &lanes).await?;
+        tx.commit("look at a queue").await?;
+        self.inner.hints.lower(hold.subscription.id, &ready.ready);
+        Ok(fed)
+    }
+
+    async fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> Result<Option<i64>> {
+        let mut session = self.inner.writer.session().await?;
+        let (mark, known) = self.inner.mark_of(hold, Some(feed.mark), session.id())?;
+        let id = hold.subscription.id;
+        let tx = session.begin().await?;
+        lock_settle(&tx, id, hold.member).await?;
+        let standing = fence(&tx, hold, known).await?;
+        let unsure = feed::feed_apply(&tx, hold, &feed, mark, &self.inner.hints).await?;
+        let fair = hold.subscription.tuning.queue.fair != Fair::Nobody;
+        let front = if fair { feed::front(&tx, id).await? } else { None };
+        tx.commit("feed a queue").await?;
+        self.inner.hints.unsure(id, unsure);
+        self.inner.hints.lower(id, &feed::ready(&feed.rows));
+        self.inner.marked(hold, Some(feed.mark), standing)?;
+        self.inner.wake.notify_waiters();
+        Ok(front)
+    }
+
+    async fn claim(&self, subscription: &Subscription, member: MemberId, ask: Ask) -> Result<Claimed> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match claim::claim(&self.inner, subscription, member, ask).await {
+                Err(error) if error.kind() == ErrorKind::Conflict && tries < CLAIM_TRIES => {}
+                claimed => return claimed,
+            }
+        }
+    }
+
+    async fn extend(&self, tokens: Vec<Token>) -> Result<Vec<Extended>> {
+        let mut session = self.inner.keeper.session().await?;
+        let tx = session.begin().await?;
+        let extended = claim::extend(&tx, &tokens).await?;
+        tx.commit("extend leases").await?;
+        Ok(extended)
+    }
+
+    async fn queue_settle(
+        &self,
+        subscription: &Subscription,
+        member: MemberId,
+        settle: Arc<QueueSettle>,
+    ) -> Result<QueueSettled> {
+        let mut session = self.inner.writer.session().await?;
+        let tx = session.begin().await?;
+        let applied = settle::settle_apply(&tx, subscription, member, &settle).await?;
+        tx.commit("settle").await?;
+        if !applied.ready.is_empty() {
+            self.inner.hints.lower(subscription.id, &applied.ready);
+            self.inner.wake.notify_waiters();
+        }
+        Ok(applied.settled)
+    }
+
+    async fn sweep(&self, subscription: &Subscription) -> Result<Swept> {
+        let id = subscription.id;
+        let unsure = self.inner.hints.unsure_lanes(id);
+        let mut session = self.inner.writer.session().await?;
+        let tx = session.begin().await?;
+        let (swept, ready, left) = sweep::sweep(&tx, id, unsure).await?;
+        tx.commit("sweep a queue").await?;
+        self.inner.hints.unsure(id, left);
+        if !ready.is_empty() {
+            self.inner.hints.lower(id, &ready);
+            self.inner.wake.notify_waiters();
+        }
+        Ok(swept)
+    }
+
+    async fn delivery_cancel(&self, letter: &LetterId, actor: &str) -> Result<Option<Cancelled>> {
+        let mut session = self.inner.operator.session().await?;
+        let tx = session.begin().await?;
+        let cancelled = cancel::delivery_cancel(&tx, letter, actor).await?;
+        tell(&tx).await?;
+        tx.commit("cancel a delivery").await?;
+        self.inner.wake.notify_waiters();
+        Ok(cancelled)
+    }
+}

@@ -1,0 +1,59 @@
+//! Ending a delivery that nobody wants any more.
+
+use postrider_core::store::{Cancelled, LetterId};
+use postrider_core::{EventId, Result};
+
+use super::lanes::{lanes_next, lanes_share};
+use super::look::{InQueue, queued_of_event};
+use super::sweep::block_apart;
+use crate::audit::Entry;
+use crate::session::Tx;
+use crate::subscription::subscription_lock;
+
+const WHAT: &str = "cancel a delivery";
+
+/// Removes what waits, and notes it of what is in somebody's hands.
+pub(super) async fn delivery_cancel(
+    tx: &Tx<'_>,
+    letter: &LetterId,
+    actor: &str,
+) -> Result<Option<Cancelled>> {
+    let id = subscription_lock(tx, &letter.subscription).await?.id;
+    // A claim or a settle may come between the look and the change, which then looks again.
+    let Some(row) = queued_of_event(tx, letter.event_id, Some(id)).await?.remove(&id) else {
+        return Ok(None);
+    };
+    let cancelled = if row.leased {
+        let told = tx.execute(sql!("claim_cancel"), &[&row.token, &letter.event_id.0], WHAT).await?;
+        (told > 0).then_some(Cancelled::Told)
+    } else {
+        remove(tx, id, &row, letter.event_id).await?
+    };
+    if cancelled.is_some() {
+        let line = (letter.subscription.as_str(), Some(letter.event_id));
+        Entry { actor, action: "delivery_cancel", detail: None }.write_each(tx, &[line]).await?;
+    }
+    Ok(cancelled)
+}
+
+async fn remove(
+    tx: &Tx<'_>,
+    id: postrider_core::subscription::SubscriptionId,
+    row: &InQueue,
+    event: EventId,
+) -> Result<Option<Cancelled>> {
+    let locked = tx.query_opt(sql!("queued_unleased"), &[&id.0, &row.id.0], WHAT).await?;
+    if locked.is_none() {
+        return Ok(None);
+    }
+    if row.spans.count() > 1 {
+        let left: Vec<EventId> = row.spans.iter().filter(|other| *other != event).collect();
+        block_apart(tx, id, row.id, &left).await?;
+    } else {
+        tx.execute(sql!("queued_drop"), &[&id.0, &vec![row.id.0]], WHAT).await?;
+        let lanes: Vec<_> = row.lane.clone().into_iter().collect();
+        lanes_share(tx, id, &lanes).await?;
+        lanes_next(tx, id, &lanes).await?;
+    }
+    Ok(Some(Cancelled::Gone))
+}

@@ -1,0 +1,200 @@
+//! Leasing rows, and keeping the lease.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use postrider_core::queue::{Ask, Claimed, Extended, LeasedRow, Spans, Token};
+use postrider_core::refusal::subscription_missing;
+use postrider_core::settle::MemberId;
+use postrider_core::subscription::{Rate, SubscriptionId};
+use postrider_core::{Event, EventId, Result, Subscription, Timestamp, limits};
+use tokio_postgres::Row;
+
+use super::hints::{Hints, Ready};
+use super::lanes::ready_read;
+use super::rows::{events_of, spans_of};
+use crate::error::Doing;
+use crate::session::Tx;
+use crate::store::Inner;
+use crate::values::{At, For};
+
+const WHAT: &str = "claim events of a queue";
+
+/// Claims, and reads the events while the claim is flushed.
+pub(super) async fn claim(
+    store: &Inner,
+    subscription: &Subscription,
+    member: MemberId,
+    ask: Ask,
+) -> Result<Claimed> {
+    let id = subscription.id;
+    // First, since nobody may wait for a session while another is held: a pooler may have but one.
+    let reader = store.reader.session().await?;
+    let mut session = store.claimer.session().await?;
+    let tx = session.begin().await?;
+    front_look(&tx, id, &store.hints).await?;
+    let limit = Limit::of(subscription);
+    let events = limit.events_left(&tx, id, ask.events).await?;
+    let scan = store.hints.scan(id);
+    let asked = if events == 0 { 0 } else { ask.rows.min(limits::CLAIM_ROWS_MAX) as i64 };
+    let (events_max, bytes_max) = (events as i64, ask.bytes.min(i64::MAX as usize) as i64);
+    let rows = tx
+        .query(
+            sql!("queued_claim"),
+            &[&id.0, &asked, &events_max, &bytes_max, &scan.ranks, &scan.lows, &member.0, &For(ask.lease)],
+            WHAT,
+        )
+        .await?;
+    let Some(first) = rows.first() else { return Err(subscription_missing(&subscription.name)) };
+    let paused = first.try_get(0).doing(WHAT)?;
+    let at: Timestamp = first.try_get::<_, At>(1).doing(WHAT)?.0;
+    let mut found: Vec<Found> =
+        rows.iter().filter_map(|row| Found::read(row).transpose()).collect::<Result<_>>()?;
+    found.sort_by_key(|row| (row.ready, row.id));
+    limit.spend(&tx, id, found.iter().map(|row| row.spans.count()).sum()).await?;
+    let ready: Vec<Ready> = found.iter().map(|row| row.ready).collect();
+    if found.is_empty() {
+        tx.commit(WHAT).await?;
+        store.hints.claimed(id, &scan, &ready, asked == 0 || paused);
+        return Ok(Claimed { token: Token(0), at, rows: Vec::new(), paused });
+    }
+    let (committed, events) =
+        tokio::join!(tx.commit(WHAT), events_of(&reader, found.iter().map(|row| &row.spans)));
+    committed?;
+    store.hints.claimed(id, &scan, &ready, found.len() as i64 == asked);
+    let mut events = events?;
+    let token = found[0].token;
+    let rows = found.into_iter().map(|row| row.leased(&mut events)).collect();
+    Ok(Claimed { token, at, rows, paused })
+}
+
+/// Says how far we have come and learns how far all have, if it is time to.
+async fn front_look(tx: &Tx<'_>, id: SubscriptionId, hints: &Hints) -> Result<()> {
+    let now = Instant::now();
+    let Some(scan) = hints.front_due(id, now) else { return Ok(()) };
+    let rows = tx.query(sql!("queue_front_move"), &[&id.0, &scan.ranks, &scan.lows], WHAT).await?;
+    let fronts: BTreeMap<i16, i64> = rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)?;
+    hints.front_found(id, fronts, now);
+    Ok(())
+}
+
+/// What is allowed to all members together.
+#[derive(Clone, Copy)]
+struct Limit {
+    total: Option<u32>,
+    rate: Option<Rate>,
+}
+
+impl Limit {
+    fn of(subscription: &Subscription) -> Self {
+        let queue = &subscription.tuning.queue;
+        Self { total: queue.total, rate: queue.rate }
+    }
+
+    fn is_none(self) -> bool {
+        self.total.is_none() && self.rate.is_none()
+    }
+
+    /// How many of so many events may be claimed. Those who claim do it one after the other from here on.
+    async fn events_left(self, tx: &Tx<'_>, id: SubscriptionId, asked: usize) -> Result<usize> {
+        let mut left = asked.min(i64::MAX as usize);
+        if self.is_none() {
+            return Ok(left);
+        }
+        tx.query(sql!("queue_claim_lock"), &[&id.0], WHAT).await?;
+        if let Some(total) = self.total {
+            let row = tx.query_one(sql!("claim_leased"), &[&id.0], WHAT).await?;
+            let leased: i64 = row.try_get(0).doing(WHAT)?;
+            left = left.min((total as usize).saturating_sub(leased.max(0) as usize));
+        }
+        if let Some(rate) = self.rate {
+            left = left.min(rate_left(tx, id, rate).await?);
+        }
+        Ok(left)
+    }
+
+    /// Takes what was claimed off what a rate allows.
+    async fn spend(self, tx: &Tx<'_>, id: SubscriptionId, events: usize) -> Result<()> {
+        let Some(rate) = self.rate.filter(|_| events > 0) else { return Ok(()) };
+        let saved = saved(tx, id).await?.min(interval(rate, rate.burst));
+        let spent = interval(rate, u32::try_from(events).unwrap_or(u32::MAX));
+        let (ahead, behind) = (spent.saturating_sub(saved), saved.saturating_sub(spent));
+        tx.execute(sql!("queue_pace_put"), &[&id.0, &For(ahead), &For(behind)], WHAT).await.map(drop)
+    }
+}
+
+/// How long so many events take at a rate.
+fn interval(rate: Rate, events: u32) -> Duration {
+    Duration::from_secs_f64(f64::from(events) / f64::from(rate.per_second))
+}
+
+/// For how long nothing has begun that might have; all of it before the first.
+async fn saved(tx: &Tx<'_>, id: SubscriptionId) -> Result<Duration> {
+    let row = tx.query_opt(sql!("queue_pace_get"), &[&id.0], WHAT).await?;
+    let Some(row) = row else { return Ok(Duration::MAX) };
+    let seconds: f64 = row.try_get(0).doing(WHAT)?;
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
+}
+
+async fn rate_left(tx: &Tx<'_>, id: SubscriptionId, rate: Rate) -> Result<usize> {
+    let saved = saved(tx, id).await?.min(interval(rate, rate.burst));
+    // What was rounded away on the way must not cost an event.
+    Ok((saved.as_secs_f64() * f64::from(rate.per_second) + 1e-6) as usize)
+}
+
+/// A row that was claimed.
+struct Found {
+    id: EventId,
+    token: Token,
+    ready: Ready,
+    started: u32,
+    finished: u32,
+    spans: Spans,
+    edited_payload: Option<Bytes>,
+}
+
+impl Found {
+    /// None if nothing was claimed.
+    fn read(row: &Row) -> Result<Option<Self>> {
+        let Some(id) = row.try_get::<_, Option<i64>>(2).doing(WHAT)?.map(EventId) else { return Ok(None) };
+        let number = |column| row.try_get::<_, i32>(column).map(|number| number as u32).doing(WHAT);
+        Ok(Some(Self {
+            id,
+            token: Token(row.try_get(3).doing(WHAT)?),
+            ready: (row.try_get(4).doing(WHAT)?, row.try_get(5).doing(WHAT)?),
+            started: number(6)?,
+            finished: number(7)?,
+            spans: spans_of(id, row.try_get(8).doing(WHAT)?)?,
+            edited_payload: row.try_get::<_, Option<&[u8]>>(9).doing(WHAT)?.map(Bytes::copy_from_slice),
+        }))
+    }
+
+    fn leased(self, events: &mut std::collections::HashMap<EventId, std::sync::Arc<Event>>) -> LeasedRow {
+        let mut own: Vec<_> = self.spans.iter().filter_map(|id| events.remove(&id)).collect();
+        if let (Some(payload), Some(event)) = (self.edited_payload, own.first_mut()) {
+            // Nobody else has it yet.
+            std::sync::Arc::make_mut(event).payload = payload;
+        }
+        LeasedRow {
+            id: self.id,
+            events: own,
+            is_block: self.spans.count() > 1,
+            started: self.started,
+            finished: self.finished,
+        }
+    }
+}
+
+/// Makes leases last from now on.
+pub(super) async fn extend(tx: &Tx<'_>, tokens: &[Token]) -> Result<Vec<Extended>> {
+    let what = "extend leases";
+    let tokens: Vec<i64> = tokens.iter().map(|token| token.0).collect();
+    let rows = tx.query(sql!("claim_extend"), &[&tokens], what).await?;
+    let read = |row: &Row| {
+        let cancelled: Option<Vec<i64>> = row.try_get(1)?;
+        let cancelled = cancelled.unwrap_or_default().into_iter().map(EventId).collect();
+        Ok(Extended { token: Token(row.try_get(0)?), cancelled })
+    };
+    rows.iter().map(read).collect::<Result<_, _>>().doing(what)
+}

@@ -1,0 +1,101 @@
+//! Lanes of a queue: of the events of one key, one at a time.
+//!
+//! Two change who is first: whoever takes a head away looks for the next one, and whoever puts a row in looks whether
+//! somebody is there. Side by side each would see the world without the other: the one finds nobody who waits, the other
+//! somebody who is just leaving, and the new row would wait for nobody. So lanes have locks, by buckets of their keys: the
+//! first take them shared, the second alone. A feed must not wait for a handler's transaction, which may take its time:
+//! it takes what is free, and lets rows of other buckets wait. These lanes are looked at again, by the next sweep.
+
+use std::collections::HashSet;
+
+use postrider_core::settle::Lane;
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{EventId, Result, Shard, limits};
+use tokio_postgres::Row;
+
+use super::hints::Ready;
+use crate::error::Doing;
+use crate::lane::lane_read;
+use crate::session::Tx;
+
+const WHAT: &str = "let the next event of a key go on";
+
+/// Buckets of a subscription's lanes.
+const BUCKETS: u16 = 256;
+
+fn bucket(lane: &Lane) -> i32 {
+    i32::from(Shard::of(Some(&lane.key), EventId(0), BUCKETS).0)
+}
+
+fn columns(lanes: &[Lane]) -> (Vec<&str>, Vec<bool>) {
+    lanes.iter().map(|lane| (lane.key.as_str(), lane.late)).unzip()
+}
+
+/// A rank and a virtual time, in two columns.
+pub(super) fn ready_read(row: &Row) -> Result<Ready, tokio_postgres::Error> {
+    Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
+/// Keeps rows from being put into lanes whose head is taken away.
+pub(crate) async fn lanes_share(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<()> {
+    if lanes.is_empty() {
+        return Ok(());
+    }
+    let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
+    tx.query(sql!("queue_lane_share"), &[&id.0, &buckets], WHAT).await.map(drop)
+}
+
+/// Those of some lanes from which nobody is just taking a head away, until the transaction ends; and the others.
+pub(super) async fn lanes_take(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    lanes: Vec<Lane>,
+) -> Result<(Vec<Lane>, Vec<Lane>)> {
+    if lanes.is_empty() {
+        return Ok((lanes, Vec::new()));
+    }
+    let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
+    let rows = tx.query(sql!("queue_lane_take"), &[&id.0, &buckets], WHAT).await?;
+    let taken: HashSet<i32> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().doing(WHAT)?;
+    Ok(lanes.into_iter().partition(|lane| taken.contains(&bucket(lane))))
+}
+
+/// Those of some lanes in which somebody is.
+pub(super) async fn lanes_busy(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<HashSet<Lane>> {
+    if lanes.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (keys, lates) = columns(lanes);
+    let rows = tx.query(sql!("queue_lane_busy"), &[&id.0, &keys, &lates], WHAT).await?;
+    rows.iter().map(lane_read).collect::<Result<_, _>>().doing(WHAT)
+}
+
+/// Gives each of the lanes a head that has none, and says what is ready by that. Their buckets are held.
+pub(crate) async fn lanes_next(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<Vec<Ready>> {
+    if lanes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (keys, lates) = columns(lanes);
+    let rows = tx.query(sql!("queue_lane_next"), &[&id.0, &keys, &lates], WHAT).await?;
+    rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
+}
+
+/// Lanes in which rows wait for nobody.
+pub(super) async fn lanes_headless(tx: &Tx<'_>, id: SubscriptionId) -> Result<Vec<Lane>> {
+    let most = limits::SWEEP_ROWS_MAX as i64;
+    let rows = tx.query(sql!("queue_lane_headless"), &[&id.0, &most], WHAT).await?;
+    rows.iter().map(lane_read).collect::<Result<_, _>>().doing(WHAT)
+}
+
+/// What became of lanes that were looked at again.
+pub(super) struct Mended {
+    pub(super) ready: Vec<Ready>,
+    /// Those from which somebody is just taking the head away.
+    pub(super) left: Vec<Lane>,
+}
+
+/// Looks at lanes again in which rows may wait for nobody.
+pub(super) async fn lanes_mend(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<Mended> {
+    let (free, left) = lanes_take(tx, id, lanes.to_vec()).await?;
+    Ok(Mended { ready: lanes_next(tx, id, &free).await?, left })
+}

@@ -1,0 +1,296 @@
+//! Writing down what became of leased rows.
+
+use std::collections::{HashMap, HashSet};
+
+use postrider_core::queue::{
+    Again, Count, Fate, QueueSettle, QueueSettled, Remnant, SettledRow, Spans, Token,
+};
+use postrider_core::refusal::subscription_missing;
+use postrider_core::settle::{Lane, MemberId};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{EventId, Key, OnDead, Result, Shard, Subscription};
+use tokio_postgres::Row;
+
+use super::hints::Ready;
+use super::lanes::{lanes_next, lanes_share, ready_read};
+use super::rows::spans_of;
+use crate::error::Doing;
+use crate::position::SHARDS;
+use crate::session::Tx;
+use crate::settle::attempts_put;
+use crate::values::For;
+
+const WHAT: &str = "settle";
+
+/// What a settle has done.
+#[derive(Default)]
+pub(super) struct Applied {
+    pub(super) settled: QueueSettled,
+    /// What can be claimed by it.
+    pub(super) ready: Vec<Ready>,
+}
+
+/// Applies a settle.
+pub(super) async fn settle_apply(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    member: MemberId,
+    settle: &QueueSettle,
+) -> Result<Applied> {
+    let id = subscription.id;
+    let is_done = |row: &&SettledRow| row.fate == Fate::Done;
+    let (done, others): (Vec<&SettledRow>, Vec<&SettledRow>) = settle.rows.iter().partition(is_done);
+    let mut ours: HashSet<EventId> = HashSet::new();
+    let mut freed: Vec<Lane> = Vec::new();
+    let mut applied = Applied::default();
+    if !settle.attempts.is_empty() || !settle.results.is_empty() {
+        // Before they are gone: what is written of them must be of leases that last.
+        for row in rows_ours(tx, id, &settle.rows).await? {
+            ours.extend(row.spans.iter());
+        }
+    }
+    let mut found = rows_done(tx, id, &done, &mut freed).await?;
+    if !others.is_empty() {
+        let rows = rows_ours(tx, id, &others).await?;
+        found.extend(rows.iter().map(|row| row.id));
+        let change = Changes::of(&rows, &others);
+        change.apply(tx, subscription, &mut applied.ready, &mut freed).await?;
+    }
+    if found.len() < settle.rows.len() {
+        subscription_check(tx, subscription).await?;
+        let fenced = settle.rows.iter().map(|row| row.id).filter(|id| !found.contains(id));
+        applied.settled.fenced = fenced.collect();
+    }
+    if !freed.is_empty() {
+        lanes_share(tx, id, &freed).await?;
+        applied.ready.extend(lanes_next(tx, id, &freed).await?);
+    }
+    notes_put(tx, id, member, settle, &ours).await?;
+    Ok(applied)
+}
+
+/// Removes what is done; which of it was ours.
+async fn rows_done(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    rows: &[&SettledRow],
+    freed: &mut Vec<Lane>,
+) -> Result<HashSet<EventId>> {
+    if rows.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (ids, tokens) = names(rows);
+    let gone = tx.query(sql!("queued_done"), &[&id.0, &ids, &tokens], WHAT).await?;
+    let mut found = HashSet::with_capacity(gone.len());
+    for row in &gone {
+        found.insert(EventId(row.try_get(0).doing(WHAT)?));
+        freed.extend(lane_at(row, 1, 2).doing(WHAT)?);
+    }
+    Ok(found)
+}
+
+fn names(rows: &[&SettledRow]) -> (Vec<i64>, Vec<i64>) {
+    rows.iter().map(|row| (row.id.0, row.token.0)).unzip()
+}
+
+fn lane_at(row: &Row, key: usize, late: usize) -> Result<Option<Lane>, tokio_postgres::Error> {
+    let Some(key) = row.try_get::<_, Option<&str>>(key)?.map(Key::new) else { return Ok(None) };
+    Ok(Some(Lane { key, late: row.try_get(late)? }))
+}
+
+async fn subscription_check(tx: &Tx<'_>, subscription: &Subscription) -> Result<()> {
+    let row = tx.query_opt(sql!("fence"), &[&subscription.id.0], WHAT).await?;
+    row.map(drop).ok_or_else(|| subscription_missing(&subscription.name))
+}
+
+/// A row that is leased under the token that was named, and is locked.
+pub(super) struct Ours {
+    pub(super) id: EventId,
+    pub(super) token: Token,
+    pub(super) lane: Option<Lane>,
+    pub(super) spans: Spans,
+    pub(super) cancelled: HashSet<EventId>,
+}
+
+async fn rows_ours<R: std::borrow::Borrow<SettledRow>>(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    rows: &[R],
+) -> Result<Vec<Ours>> {
+    let (ids, tokens): (Vec<i64>, Vec<i64>) =
+        rows.iter().map(|row| (row.borrow().id.0, row.borrow().token.0)).unzip();
+    let found = tx.query(sql!("queued_ours"), &[&id.0, &ids, &tokens], WHAT).await?;
+    let read = |row: &Row| {
+        let id = EventId(row.try_get(0).doing(WHAT)?);
+        let parks: bool = row.try_get(4).doing(WHAT)?;
+        let cancelled: Option<Vec<i64>> = row.try_get(7).doing(WHAT)?;
+        Ok(Ours {
+            id,
+            token: Token(row.try_get(1).doing(WHAT)?),
+            lane: lane_at(row, 2, 3).doing(WHAT)?.filter(|_| parks),
+            spans: spans_of(id, row.try_get(6).doing(WHAT)?)?,
+            cancelled: cancelled.unwrap_or_default().into_iter().map(EventId).collect(),
+        })
+    };
+    found.iter().map(read).collect()
+}
+
+/// What becomes of rows that are ours and not simply done.
+#[derive(Default)]
+struct Changes<'a> {
+    again: Vec<(EventId, Again)>,
+    dead: Vec<(EventId, Option<&'a Lane>)>,
+    /// Cancelled: they go.
+    dropped: Vec<(EventId, Option<&'a Lane>)>,
+    split: Vec<Split<'a>>,
+    /// Rows and events that claims have less.
+    closed: HashMap<Token, (i32, i32)>,
+    /// Rows that claims have got.
+    opened: Vec<i64>,
+}
+
+struct Split<'a> {
+    block: &'a Ours,
+    parts: Vec<(EventId, Remnant)>,
+}
+
+impl<'a> Changes<'a> {
+    fn of(rows: &'a [Ours], said: &[&SettledRow]) -> Self {
+        let fates: HashMap<EventId, &Fate> = said.iter().map(|row| (row.id, &row.fate)).collect();
+        let mut changes = Self::default();
+        for row in rows {
+            let (mut rows_less, mut events_less) = (1, row.spans.count() as i32);
+            match fates[&row.id] {
+                Fate::Split(parts) => {
+                    let mut parts = parts.clone();
+                    parts.retain(|(event, _)| row.spans.contains(*event) && !row.cancelled.contains(event));
+                    let running = parts.iter().filter(|(_, remnant)| *remnant == Remnant::Running);
+                    for (event, _) in running {
+                        changes.opened.push(event.0);
+                        rows_less -= 1;
+                        events_less -= 1;
+                    }
+                    changes.split.push(Split { block: row, parts });
+                }
+                _ if row.cancelled.contains(&row.id) => changes.dropped.push((row.id, row.lane.as_ref())),
+                Fate::Again(again) => changes.again.push((row.id, *again)),
+                Fate::Dead => changes.dead.push((row.id, row.lane.as_ref())),
+                Fate::Done => changes.dropped.push((row.id, row.lane.as_ref())),
+            }
+            let less = changes.closed.entry(row.token).or_default();
+            *less = (less.0 + rows_less, less.1 + events_less);
+        }
+        changes
+    }
+
+    async fn apply(
+        self,
+        tx: &Tx<'_>,
+        subscription: &Subscription,
+        ready: &mut Vec<Ready>,
+        freed: &mut Vec<Lane>,
+    ) -> Result<()> {
+        let id = subscription.id;
+        if !self.again.is_empty() {
+            ready.extend(rows_again(tx, id, &self.again).await?);
+        }
+        for split in &self.split {
+            ready.extend(block_split(tx, id, split).await?);
+        }
+        let mut dead = self.dead.clone();
+        let buried = |split: &Split<'a>| {
+            let parts = split.parts.iter().filter(|(_, remnant)| *remnant == Remnant::Dead);
+            parts.map(|(event, _)| (*event, None)).collect::<Vec<_>>()
+        };
+        dead.extend(self.split.iter().flat_map(buried));
+        if !dead.is_empty() {
+            rows_bury(tx, subscription, &dead).await?;
+            if subscription.on_dead == OnDead::Skip {
+                freed.extend(dead.iter().filter_map(|(_, lane)| lane.cloned()));
+            }
+        }
+        if !self.dropped.is_empty() {
+            let ids: Vec<i64> = self.dropped.iter().map(|(id, _)| id.0).collect();
+            tx.execute(sql!("queued_drop"), &[&id.0, &ids], WHAT).await?;
+            freed.extend(self.dropped.iter().filter_map(|(_, lane)| lane.cloned()));
+        }
+        let tokens: Vec<i64> = self.closed.keys().map(|token| token.0).collect();
+        let (rows, events): (Vec<i32>, Vec<i32>) = self.closed.values().copied().unzip();
+        tx.execute(sql!("claim_close"), &[&tokens, &rows, &events, &self.opened], WHAT).await.map(drop)
+    }
+}
+
+async fn rows_again(tx: &Tx<'_>, id: SubscriptionId, rows: &[(EventId, Again)]) -> Result<Vec<Ready>> {
+    let ids: Vec<i64> = rows.iter().map(|(event, _)| event.0).collect();
+    let after: Vec<For> = rows.iter().map(|(_, again)| For(again.after)).collect();
+    let failed: Vec<bool> = rows.iter().map(|(_, again)| again.count == Count::Failed).collect();
+    let rows = tx.query(sql!("queued_again"), &[&id.0, &ids, &after, &failed], WHAT).await?;
+    rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
+}
+
+/// Takes a block apart; what is dead of it is buried afterwards.
+async fn block_split(tx: &Tx<'_>, id: SubscriptionId, split: &Split<'_>) -> Result<Vec<Ready>> {
+    let (mut ids, mut fates, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut begun, mut finished) = (Vec::new(), Vec::new());
+    for (event, remnant) in &split.parts {
+        let (fate, delay, was_begun, failures) = match remnant {
+            Remnant::Running | Remnant::Dead => ("l", None, true, 0),
+            Remnant::Again(Again { after, count }) => {
+                let failed = *count == Count::Failed;
+                let delay = (!after.is_zero()).then_some(For(*after));
+                (if delay.is_some() { "d" } else { "r" }, delay, failed, i32::from(failed))
+            }
+        };
+        ids.push(event.0);
+        fates.push(fate);
+        after.push(delay);
+        begun.push(was_begun);
+        finished.push(failures);
+    }
+    let block = split.block.id.0;
+    let rows = tx
+        .query(sql!("queued_split"), &[&id.0, &block, &ids, &fates, &after, &begun, &finished], WHAT)
+        .await?;
+    rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
+}
+
+async fn rows_bury(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    dead: &[(EventId, Option<&Lane>)],
+) -> Result<()> {
+    let ids: Vec<i64> = dead.iter().map(|(event, _)| event.0).collect();
+    let shard = |(event, lane): &(EventId, Option<&Lane>)| {
+        Shard::of(lane.map(|lane| &lane.key), *event, SHARDS).0 as i16
+    };
+    let shards: Vec<i16> = dead.iter().map(shard).collect();
+    let holds = subscription.on_dead == OnDead::Hold;
+    tx.execute(sql!("queued_bury"), &[&subscription.id.0, &ids, &shards, &holds], WHAT).await.map(drop)
+}
+
+/// Records attempts and results of events that were ours.
+async fn notes_put(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    member: MemberId,
+    settle: &QueueSettle,
+    ours: &HashSet<EventId>,
+) -> Result<()> {
+    let attempts: Vec<_> =
+        settle.attempts.iter().filter(|attempt| ours.contains(&attempt.event_id)).cloned().collect();
+    if !attempts.is_empty() {
+        attempts_put(tx, id, member, &attempts).await?;
+    }
+    let results: HashMap<EventId, &str> = settle
+        .results
+        .iter()
+        .filter(|result| ours.contains(&result.event_id))
+        .map(|result| (result.event_id, result.result.as_str()))
+        .collect();
+    if results.is_empty() {
+        return Ok(());
+    }
+    let (ids, texts): (Vec<i64>, Vec<String>) =
+        results.into_iter().map(|(event, text)| (event.0, text.replace('\0', "\u{fffd}"))).unzip();
+    tx.execute(sql!("result_put"), &[&id.0, &ids, &texts], WHAT).await.map(drop)
+}
