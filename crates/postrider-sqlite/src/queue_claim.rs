@@ -165,8 +165,8 @@ pub(crate) enum Claims {
     All,
 }
 
-/// Forgets claims of which no row is left.
-pub(crate) fn forget(tx: &Transaction<'_>, subscription: SubscriptionId, claims: Claims) -> Result<()> {
+/// Forgets claims of which no row is left; says how many.
+pub(crate) fn forget(tx: &Transaction<'_>, subscription: SubscriptionId, claims: Claims) -> Result<usize> {
     let (from, to) = match claims {
         Claims::One(token) => (token.0, token.0),
         Claims::All => (i64::MIN, i64::MAX),
@@ -176,7 +176,7 @@ pub(crate) fn forget(tx: &Transaction<'_>, subscription: SubscriptionId, claims:
         if forgotten > 0 {
             tx.prepare_cached(sql!("cancelled_forget"))?.execute((from, to))?;
         }
-        Ok(())
+        Ok(forgotten)
     };
     forget().doing("forget a claim")
 }

@@ -224,13 +224,16 @@ pub(crate) fn queued_of(
         if own.is_some() {
             return Ok(own);
         }
-        let mut blocks = conn.prepare_cached(sql!("queued_blocks_at"))?;
-        let blocks = blocks.query_map((subscription.0, event.0), Queued::read)?;
         // Blocks may interleave: of those that begin before it, one holds it.
-        blocks
-            .into_iter()
-            .find(|block| !matches!(block, Ok(block) if !block.events.contains(event)))
-            .transpose()
+        let mut blocks = conn.prepare_cached(sql!("queued_blocks_at"))?;
+        let mut rows = blocks.query((subscription.0, event.0))?;
+        while let Some(row) = rows.next()? {
+            let block = Queued::read(row)?;
+            if block.events.contains(event) {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
     };
     find().doing("find a queued event")
 }

@@ -123,8 +123,7 @@ fn reap(tx: &Transaction<'_>, subscription: SubscriptionId, token: Token, room: 
             free(tx, subscription, &row, &gone)?;
         }
     }
-    forget(tx, subscription, Claims::One(token))?;
-    Ok(true)
+    Ok(forget(tx, subscription, Claims::One(token))? > 0)
 }
 
 /// Makes a row ready whose worker has ended. Of a block any event may have ended it, so each comes back alone; that it was
