@@ -10,6 +10,7 @@ mod fetch;
 mod open;
 mod ownership;
 mod prune;
+mod queue;
 mod queue_model;
 mod scene;
 mod seek;

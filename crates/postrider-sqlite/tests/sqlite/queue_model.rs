@@ -227,8 +227,9 @@ impl Game {
         for held in self.held.clone() {
             if self.dice.roll(2) == 0 {
                 rows.push(SettledRow { id: held.id, token: held.token, fate: self.dice.fate(&held) });
-                // Now and then it is settled again, which must do nothing.
-                if self.dice.roll(4) > 0 {
+                // Now and then it is settled again, which must do nothing. A block is settled once: what runs on of it
+                // may have its name.
+                if held.events.len() > 1 || self.dice.roll(4) > 0 {
                     self.held.retain(|other| (other.id, other.token) != (held.id, held.token));
                 }
             }
