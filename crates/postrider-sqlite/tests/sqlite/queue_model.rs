@@ -12,8 +12,8 @@ use postrider_core::settle::{Hold, MemberId, Room};
 use postrider_core::store::{DeadLetterQuery, LetterId};
 use postrider_core::subscription::Rate;
 use postrider_core::{
-    Event, EventId, Fair, LeaseBy, LogStore, Mode, NewEvent, NewSubscription, OnDead, Order, Position,
-    QueueStore, Result, ShardSet, Start, Store,
+    Event, EventId, Fair, LeaseBy, Mode, NewEvent, NewSubscription, OnDead, Order, Position, QueueStore,
+    Result, ShardSet, Start, Store,
 };
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 use postrider_testkit::{ManualClock, MemoryStore};
