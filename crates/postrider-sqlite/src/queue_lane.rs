@@ -46,17 +46,10 @@ pub(crate) fn queue_advance(tx: &Transaction<'_>, subscription: SubscriptionId, 
     if queue_head(tx, subscription, lane)?.is_some() {
         return Ok(false);
     }
-    let promote = || {
-        let next: Option<i64> = tx
-            .prepare_cached(sql!("queued_next"))?
-            .query_row((subscription.0, lane.key.as_str(), lane.late), |row| row.get(0))
-            .optional()?;
-        match next {
-            Some(event) => tx.prepare_cached(sql!("queued_promote"))?.execute((subscription.0, event)),
-            None => Ok(0),
-        }
-    };
-    promote().map(|promoted| promoted > 0).doing("let the next event of a key go on")
+    tx.prepare_cached(sql!("queued_promote"))
+        .and_then(|mut promote| promote.execute((subscription.0, lane.key.as_str(), lane.late)))
+        .map(|promoted| promoted > 0)
+        .doing("let the next event of a key go on")
 }
 
 /// Gives every lane a head that has lost it. A seek takes heads away; nothing else should, but a lane without a head is one
