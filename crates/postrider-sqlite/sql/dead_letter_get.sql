@@ -7,7 +7,8 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
-    delivery.edited_payload
+    delivery.edited_payload,
+    subscription.mode
 from postrider_delivery as delivery
 join postrider_subscription as subscription on subscription.id = delivery.subscription_id
 where delivery.subscription_id = ?1

@@ -7,7 +7,8 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
-    delivery.edited_payload
+    delivery.edited_payload,
+    subscription.mode
 from postrider_delivery as delivery indexed by postrider_delivery_dead
 join postrider_subscription as subscription on subscription.id = delivery.subscription_id
 where delivery.state = 'dead'

@@ -5,6 +5,7 @@ use rusqlite::Connection;
 
 use crate::error::Doing;
 use crate::event::event_issued;
+use crate::queue_check::queues;
 use crate::shard::SHARDS;
 
 /// Everything that is wrong, in sentences. Reads the whole file, so it has a connection of its own.
@@ -21,6 +22,7 @@ pub(crate) fn check(conn: &Connection) -> Result<Vec<String>> {
     found.extend(headless(conn).doing("look for keys that wait for nothing")?);
     let issued = event_issued(conn)?.0;
     found.extend(positions(conn, issued).doing("look at the positions")?);
+    found.extend(queues(conn)?);
     Ok(found)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owners never touch a dead row and operators touch no other, so the two need no fence between them. A
 //! letter that holds its lane stays the lane's head whatever is decided about it: only the owner moves
-//! lanes, since it has the rest of the lane in memory.
+//! lanes, since it has the rest of the lane in memory. In mode `queue` nobody has, see `queue_letter`.
 
 use bytes::Bytes;
 use postrider_core::refusal::letter_is_not_dead;
@@ -15,6 +15,7 @@ use crate::audit::{Auditor, Entry};
 use crate::due::edited;
 use crate::error::Doing;
 use crate::event::{event_get, event_issued};
+use crate::queue_letter::{Behind, letter_discard, letter_replay};
 use crate::report::attempt_list;
 use crate::subscription::subscription_get;
 
@@ -79,14 +80,16 @@ pub(crate) fn dead_letter_replay(
     which: &DeadLetterQuery,
     auditor: &Auditor,
 ) -> Result<u64> {
-    let behind_all = event_issued(tx)?.0 + 1;
+    let behind = Behind { issued: event_issued(tx)?, now: auditor.now };
     let replay = |dead: &Dead| {
-        tx.prepare_cached(sql!("dead_letter_replay"))?.execute((
-            dead.subscription_id.0,
-            dead.letter.event_id.0,
-            auditor.now.as_micros(),
-            behind_all,
-        ))
+        let (subscription, event) = (dead.subscription_id, dead.letter.event_id);
+        if dead.is_queued {
+            return letter_replay(tx, subscription, event, behind);
+        }
+        let values = (subscription.0, event.0, auditor.now.as_micros(), behind.issued.0 + 1);
+        tx.prepare_cached(sql!("dead_letter_replay"))
+            .and_then(|mut replay| replay.execute(values))
+            .doing("replay a dead letter")
     };
     for_each_dead(tx, which, auditor, "dead_letter_replay", replay)
 }
@@ -98,16 +101,19 @@ pub(crate) fn dead_letter_discard(
     auditor: &Auditor,
 ) -> Result<u64> {
     let discard = |dead: &Dead| {
-        let (subscription, event) = (dead.subscription_id.0, dead.letter.event_id.0);
-        if dead.holds {
-            tx.prepare_cached(sql!("dead_letter_discard_held"))?.execute((
-                subscription,
-                event,
-                auditor.now.as_micros(),
-            ))
-        } else {
-            tx.prepare_cached(sql!("dead_letter_discard"))?.execute((subscription, event))
+        let (subscription, event) = (dead.subscription_id, dead.letter.event_id);
+        if dead.is_queued {
+            return letter_discard(tx, subscription, event);
         }
+        let discard = || {
+            if dead.holds {
+                let values = (subscription.0, event.0, auditor.now.as_micros());
+                tx.prepare_cached(sql!("dead_letter_discard_held"))?.execute(values)
+            } else {
+                tx.prepare_cached(sql!("dead_letter_discard"))?.execute((subscription.0, event.0))
+            }
+        };
+        discard().doing("discard a dead letter")
     };
     for_each_dead(tx, which, auditor, "dead_letter_discard", discard)
 }
@@ -117,11 +123,11 @@ fn for_each_dead(
     which: &DeadLetterQuery,
     auditor: &Auditor,
     action: &'static str,
-    change: impl Fn(&Dead) -> rusqlite::Result<usize>,
+    change: impl Fn(&Dead) -> Result<usize>,
 ) -> Result<u64> {
     let mut changed = 0;
     for dead in dead_letter_find(tx, which)? {
-        changed += change(&dead).doing("change a dead letter")? as u64;
+        changed += change(&dead)? as u64;
         let LetterId { subscription, event_id } = &dead.letter;
         auditor.write(tx, &Entry { action, subscription, event_id: Some(*event_id), detail: None })?;
     }
@@ -136,6 +142,8 @@ struct Dead {
     died_at: Timestamp,
     attempts: u32,
     edited_payload: Option<Bytes>,
+    /// Whether its subscription is a queue.
+    is_queued: bool,
 }
 
 impl Dead {
@@ -147,6 +155,7 @@ impl Dead {
             died_at: Timestamp::from_micros(row.get(4)?),
             attempts: row.get(5)?,
             edited_payload: edited(row, 6)?,
+            is_queued: row.get_ref(7)?.as_str()? == "queue",
         })
     }
 }

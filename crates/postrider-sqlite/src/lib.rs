@@ -29,9 +29,11 @@
 //! | `connection` | who touches the database? Two threads, one connection each. |
 //! | `fetch`, `durability`, `due` | what is there to deliver, and can it still vanish? |
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
+//! | `queue_feed`, `queue_row`, `queue_lane` | mode `queue`: what is queued, and what waits for what? |
+//! | `queue_claim`, `queue_settle`, `queue_sweep` | who works on it, until when, and what became of it? |
 //! | `shard`, `member`, `liveness`, `fence` | whose turn is it, and who is dead? |
-//! | `subscription`, `seek`, `dead_letter`, `audit` | what do people change? |
-//! | `event`, `report`, `check` | what do people look at? |
+//! | `subscription`, `seek`, `dead_letter`, `queue_letter`, `queue_cancel`, `audit` | what do people change? |
+//! | `event`, `report`, `check`, `queue_check` | what do people look at? |
 //! | `prune` | what may go? |
 //! | `clock`, `error` | instants, failures |
 //!
@@ -82,6 +84,15 @@ mod migrate;
 mod open;
 mod options;
 mod prune;
+mod queue_cancel;
+mod queue_check;
+mod queue_claim;
+mod queue_feed;
+mod queue_lane;
+mod queue_letter;
+mod queue_row;
+mod queue_settle;
+mod queue_sweep;
 mod report;
 mod seek;
 mod settle;

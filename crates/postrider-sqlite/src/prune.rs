@@ -4,7 +4,7 @@
 //! removes it in one short transaction that checks every condition again. So the writer lock, for which
 //! producers wait, is held only to delete.
 //!
-//! Events that exceptions still need stay where they are, at the front of the log, and each round has to
+//! Events that exceptions and queues still need stay where they are, at the front of the log, and each round has to
 //! walk over them. A cursor that lives as long as the round keeps the bites of one round from walking over
 //! them again and again:
 //!
@@ -97,7 +97,7 @@ fn over(bite: Bite) -> Bite {
     Bite { next: EventId(0), ..bite }
 }
 
-/// Removes what was picked, unless a position or a delivery has come to need it since.
+/// Removes what was picked, unless a position, a delivery or a queued row has come to need it since.
 pub(crate) fn remove(tx: &Transaction<'_>, ids: &[EventId]) -> Result<u64> {
     let floor = position_least(tx)?.map_or(i64::MAX, |(floor, _)| floor.0);
     let remove = || {
@@ -105,10 +105,12 @@ pub(crate) fn remove(tx: &Transaction<'_>, ids: &[EventId]) -> Result<u64> {
         let mut event = tx.prepare_cached(sql!("event_prune"))?;
         let mut attempts = tx.prepare_cached(sql!("attempt_prune"))?;
         let mut idempotency = tx.prepare_cached(sql!("idempotency_prune"))?;
+        let mut results = tx.prepare_cached(sql!("result_prune"))?;
         for id in ids {
             if event.execute((id.0, floor))? > 0 {
                 attempts.execute([id.0])?;
                 idempotency.execute([id.0])?;
+                results.execute([id.0])?;
                 removed += 1;
             }
         }

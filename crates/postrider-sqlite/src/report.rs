@@ -9,8 +9,8 @@ use postrider_core::store::{
 };
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
-    DeliveryState, Epoch, Error, ErrorKind, Event, EventId, Order, Position, Result, Shard, Subscription,
-    Timestamp, limits,
+    DeliveryState, Epoch, Error, ErrorKind, Event, EventId, Mode, Order, Position, Result, Shard,
+    Subscription, Timestamp, limits,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -20,6 +20,8 @@ use crate::lane::{lane_head, lane_read};
 use crate::liveness::{Observer, signs_read};
 use crate::member::member_list;
 use crate::migrate::{SCHEMA_VERSION, store_id};
+use crate::queue_lane::queue_head;
+use crate::queue_row::{QueuedState, queued_of};
 use crate::shard::SHARDS;
 use crate::subscription::subscription_list;
 
@@ -37,11 +39,12 @@ pub(crate) fn subscription_report(
     let shards = shard_list(conn, id)?;
     let least = shards.iter().map(|shard| shard.position).min().unwrap_or(Position::START).last_id;
     let [pending, leased, dead] = delivery_counts(conn, id)?;
+    let [queued_pending, queued_leased] = queued_counts(conn, id)?;
     Ok(SubscriptionReport {
         lag_events: event_count(conn, least, EventId(i64::MAX))?,
         lag: event_oldest(conn, least)?.map(|(_, created_at)| now.since(created_at)),
-        pending,
-        leased,
+        pending: pending + queued_pending,
+        leased: leased + queued_leased,
         dead,
         parked: lane_parked(conn, id)?,
         parked_count: count(conn, sql!("lane_count"), id)?,
@@ -115,11 +118,13 @@ fn delivery_report(conn: &Connection, event: &Event, subscription: Subscription)
         }
         _ => None,
     };
+    let is_queue = subscription.mode == Mode::Queue;
     let behind = match lane {
+        Some(lane) if is_queue => queue_head(conn, id, &lane)?,
         Some(lane) => lane_head(conn, id, &lane)?,
         None => None,
     };
-    Ok(DeliveryReport {
+    let mut report = DeliveryReport {
         subscription: subscription.name,
         state,
         attempts: row.as_ref().map_or(0, |row| row.attempts),
@@ -128,8 +133,37 @@ fn delivery_report(conn: &Connection, event: &Event, subscription: Subscription)
         ahead: if covered { None } else { Some(event_count(conn, position.last_id, event.id)?) },
         paused: subscription.paused_at.is_some(),
         history: attempt_list(conn, id, event.id, limits::ATTEMPT_RECORDS_MAX)?,
-        result: None,
-    })
+        result: result_get(conn, id, event.id)?,
+    };
+    if is_queue {
+        queue_report(conn, id, event, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// What a report says of an event in a queue, whose lanes are not those of its exceptions.
+fn queue_report(
+    conn: &Connection,
+    subscription: SubscriptionId,
+    event: &Event,
+    report: &mut DeliveryReport,
+) -> Result<()> {
+    let Some(row) = queued_of(conn, subscription, event.id)? else { return Ok(()) };
+    report.state = DeliveryState::Pending;
+    report.attempts = row.started;
+    match (row.state, &row.lane) {
+        (QueuedState::Leased, _) => report.state = DeliveryState::Leased,
+        (QueuedState::Due(at), _) => report.due_at = Some(at),
+        (QueuedState::Waiting, Some(lane)) => report.behind = queue_head(conn, subscription, lane)?,
+        (QueuedState::Ready | QueuedState::Waiting, _) => {}
+    }
+    Ok(())
+}
+
+fn result_get(conn: &Connection, subscription: SubscriptionId, event: EventId) -> Result<Option<String>> {
+    conn.prepare_cached(sql!("result_get"))
+        .and_then(|mut get| get.query_row((subscription.0, event.0), |row| row.get(0)).optional())
+        .doing("read a result")
 }
 
 /// The last `most` attempts, oldest first.
@@ -242,6 +276,17 @@ fn delivery_counts(conn: &Connection, subscription: SubscriptionId) -> Result<[u
         .doing("count deliveries")?;
     let of = |state| counted.iter().find(|(found, _)| *found == state).map_or(0, |(_, n)| *n as u64);
     Ok([of(DeliveryState::Pending), of(DeliveryState::Leased), of(DeliveryState::Dead)])
+}
+
+/// How many events of a queue wait, and how many are leased.
+fn queued_counts(conn: &Connection, subscription: SubscriptionId) -> Result<[u64; 2]> {
+    conn.prepare_cached(sql!("queued_counts"))
+        .and_then(|mut counts| {
+            counts.query_row([subscription.0], |row| {
+                Ok([row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64])
+            })
+        })
+        .doing("count queued events")
 }
 
 fn lane_parked(conn: &Connection, subscription: SubscriptionId) -> Result<Vec<ParkedReport>> {

@@ -1,13 +1,17 @@
 //! Places in the log, and moving a subscription to one.
 
 use postrider_core::settle::Lane;
-use postrider_core::{Error, EventId, Position, Result, Start, Timestamp};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{Error, EventId, Mode, Position, Result, Start, Timestamp};
 use rusqlite::{Connection, Transaction};
 
 use crate::audit::{Auditor, Entry};
 use crate::error::Doing;
 use crate::event::{event_issued, event_newest, event_oldest};
 use crate::lane::{lane_advance, lane_read};
+use crate::queue_claim::{Claims, forget};
+use crate::queue_lane::queue_mend;
+use crate::queue_row::{Queued, queued_take};
 use crate::subscription::subscription_get;
 
 /// The position from which `start` comes next.
@@ -53,7 +57,8 @@ pub(crate) fn subscription_seek(
     to: Start,
     auditor: &Auditor,
 ) -> Result<Position> {
-    let id = subscription_get(tx, name)?.id;
+    let subscription = subscription_get(tx, name)?;
+    let id = subscription.id;
     let position = position_of(tx, to)?;
     let last = position.last_id.0;
     let what = "move a subscription";
@@ -67,6 +72,9 @@ pub(crate) fn subscription_seek(
     for lane in &beheaded {
         lane_advance(tx, id, lane, auditor.now)?;
     }
+    if subscription.mode == Mode::Queue {
+        queue_cut(tx, id, position)?;
+    }
     let from: i64 = tx.query_row(sql!("shard_position"), [id.0], |row| row.get(0)).doing(what)?;
     tx.execute(sql!("shard_seek"), (id.0, last)).doing(what)?;
     let detail = format!("from {from} to {position}");
@@ -74,4 +82,26 @@ pub(crate) fn subscription_seek(
         Entry { action: "subscription_seek", subscription: name, event_id: None, detail: Some(&detail) };
     auditor.write(tx, &entry)?;
     Ok(position)
+}
+
+/// Takes out of the queue what lies above a position, since it will be fed again. Of a block that reaches over the position
+/// the part below stays, as it is: leased, if it was. Whoever has it is fenced from what is gone.
+fn queue_cut(tx: &Transaction<'_>, subscription: SubscriptionId, position: Position) -> Result<()> {
+    let what = "empty a queue above a position";
+    let last = position.last_id;
+    tx.execute(sql!("queued_delete_above"), (subscription.0, last.0)).doing(what)?;
+    let across: Vec<Queued> = tx
+        .prepare_cached(sql!("queued_blocks_at"))
+        .and_then(|mut blocks| {
+            blocks.query_map((subscription.0, last.0.saturating_add(1)), Queued::read)?.collect()
+        })
+        .doing(what)?;
+    for block in across {
+        queued_take(tx, subscription, block.id())?;
+        if let Some(left) = block.only(|event| position.covers(*event)) {
+            left.put(tx, subscription)?;
+        }
+    }
+    forget(tx, subscription, Claims::All)?;
+    queue_mend(tx, subscription)
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use postrider_core::settle::{AttemptRecord, Hold, Row, RowDue, Settle, Settled};
+use postrider_core::settle::{AttemptRecord, Hold, MemberId, Row, RowDue, Settle, Settled};
+use postrider_core::subscription::SubscriptionId;
 use postrider_core::{DeliveryState, Result, Timestamp, limits};
 use rusqlite::Transaction;
 
@@ -59,8 +60,9 @@ fn write(tx: &Transaction<'_>, hold: &Hold, settle: &Settle, now: Timestamp) -> 
             done.execute((subscription, id.0))?;
         }
     }
+    let recorder = Recorder { subscription: hold.subscription.id, member: hold.member, now };
     for attempt in &settle.attempts {
-        attempt_put(tx, hold, attempt, now)?;
+        attempt_put(tx, &recorder, attempt)?;
     }
     Ok(())
 }
@@ -79,20 +81,27 @@ fn due_at(row: &Row, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-fn attempt_put(
+/// Who records attempts, and when.
+pub(crate) struct Recorder {
+    pub(crate) subscription: SubscriptionId,
+    pub(crate) member: MemberId,
+    pub(crate) now: Timestamp,
+}
+
+/// Records a failed attempt; the oldest ones give way.
+pub(crate) fn attempt_put(
     tx: &Transaction<'_>,
-    hold: &Hold,
+    recorder: &Recorder,
     record: &AttemptRecord,
-    now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let (subscription, event) = (hold.subscription.id.0, record.event_id.0);
+    let (subscription, event) = (recorder.subscription.0, record.event_id.0);
     tx.prepare_cached(sql!("attempt_put"))?.execute((
         subscription,
         event,
         record.attempt,
-        now.before(record.ended_ago).before(record.took).as_micros(),
+        recorder.now.before(record.ended_ago).before(record.took).as_micros(),
         micros(record.took),
-        hold.member.0,
+        recorder.member.0,
         &record.error,
     ))?;
     if record.attempt > limits::ATTEMPT_RECORDS_MAX {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use postrider_core::balance::Survey;
 use postrider_core::settle::{HeldShard, Hold, MemberId, Taken};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, EventId, Position, Result, Shard, ShardSet, Timestamp};
+use postrider_core::{Epoch, EventId, Mode, Position, Result, Shard, ShardSet, Timestamp};
 use rusqlite::{Connection, Row, Transaction};
 
 use crate::error::Doing;
@@ -14,6 +14,7 @@ use crate::fence::fence;
 use crate::lane::lanes_parked;
 use crate::liveness::{Observer, Signs, signs_read};
 use crate::member::{member_check, member_forget};
+use crate::queue_lane::queue_mend;
 use crate::subscription::subscription_get;
 
 /// Shards of a subscription. Part of the stored format.
@@ -83,6 +84,9 @@ pub(crate) fn shards_take(
     // Ownership has changed: what is read from here on, nobody else changes.
     reap(tx, subscription.id, free, now)?;
     let parked = lanes_parked(tx, subscription.id, free, now)?;
+    if subscription.mode == Mode::Queue {
+        queue_mend(tx, subscription.id)?;
+    }
     let start = shards.iter().map(|held| held.position).min().unwrap_or(Position::START);
     let hold =
         Hold { subscription: Arc::new(subscription), member, shards: shards.into(), shard_count: SHARDS };

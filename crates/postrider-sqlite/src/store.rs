@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::balance::Survey;
+use postrider_core::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{
-    DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
+    Cancelled, DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
     SubscriptionReport,
 };
 use postrider_core::{
-    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, Result, ShardSet, Start, Store,
-    Subscription, Timestamp, Tuning,
+    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, QueueStore, Result, ShardSet,
+    Start, Store, Subscription, Timestamp, Tuning,
 };
 use rusqlite::Transaction;
 use tokio::sync::Notify;
@@ -28,10 +29,12 @@ use crate::event::Listing;
 use crate::fence::fence;
 use crate::liveness::{Observer, Process};
 use crate::options::{Durability, SqliteOptions};
+use crate::queue_claim::Claim;
+use crate::queue_sweep::{SweepTime, Sweepings};
 use crate::subscription::Change;
 use crate::work::{SettleWith, Work};
 use crate::{check, dead_letter, due, event, fetch, member, migrate, open, prune, report, seek, settle};
-use crate::{shard, subscription};
+use crate::{queue_cancel, queue_claim, queue_feed, queue_settle, queue_sweep, shard, subscription};
 
 /// Postrider's tables in an SQLite file. Cheap to clone; all clones are the same store.
 ///
@@ -397,5 +400,64 @@ impl LogStore for SqliteStore {
 
     async fn wake(&self) {
         self.inner.wake.notified().await;
+    }
+}
+
+impl QueueStore for SqliteStore {
+    async fn fed(&self, hold: &Hold) -> Result<Fed> {
+        let hold = hold.clone();
+        self.read(move |tx| queue_feed::fed(tx, &hold)).await
+    }
+
+    async fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> Result<Option<i64>> {
+        let hold = hold.clone();
+        self.write(Commit::Plain, move |tx| queue_feed::feed(tx, &hold, &feed)).await
+    }
+
+    async fn claim(&self, subscription: &Subscription, member: MemberId, ask: Ask) -> Result<Claimed> {
+        let clock = Arc::clone(&self.inner.options.clock);
+        let claim = Arc::new(Claim { subscription: subscription.clone(), member, ask, clock });
+        let at = self.now();
+        let looking = Arc::clone(&claim);
+        let look = self.read(move |tx| looking.look(tx)).await?;
+        if look.events == 0 {
+            return Ok(Claimed { token: Token(0), at, rows: Vec::new(), paused: look.paused });
+        }
+        let lease = self.write(Commit::Flushed, move |tx| claim.take(tx)).await?;
+        let rows = self.read(move |tx| queue_claim::load(tx, lease.rows)).await?;
+        Ok(Claimed { token: lease.token, at: lease.at, rows, paused: lease.paused })
+    }
+
+    async fn extend(&self, tokens: Vec<Token>) -> Result<Vec<Extended>> {
+        let clock = Arc::clone(&self.inner.options.clock);
+        self.write(Commit::Plain, move |tx| queue_claim::extend(tx, &tokens, clock.as_ref())).await
+    }
+
+    async fn queue_settle(
+        &self,
+        subscription: &Subscription,
+        member: MemberId,
+        settle: Arc<QueueSettle>,
+    ) -> Result<QueueSettled> {
+        let (subscription, now) = (subscription.clone(), self.now());
+        let settle =
+            move |tx: &Transaction<'_>| queue_settle::queue_settle(tx, &subscription, member, &settle, now);
+        self.write(Commit::Plain, settle).await
+    }
+
+    async fn sweep(&self, subscription: &Subscription) -> Result<Swept> {
+        let subscription = subscription.clone();
+        let time = SweepTime { now: self.now(), uptime_us: self.uptime_us() };
+        let looking = subscription.clone();
+        let found = self.read(move |tx| Sweepings::look(tx, &looking, time)).await?;
+        match found.nothing() {
+            Some(swept) => Ok(swept),
+            None => self.write(Commit::Plain, move |tx| queue_sweep::sweep(tx, &subscription, time)).await,
+        }
+    }
+
+    async fn delivery_cancel(&self, letter: &LetterId, actor: &str) -> Result<Option<Cancelled>> {
+        let (letter, auditor) = (letter.clone(), self.auditor(actor));
+        self.change(move |tx| queue_cancel::delivery_cancel(tx, &letter, &auditor)).await
     }
 }

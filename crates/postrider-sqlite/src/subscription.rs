@@ -47,6 +47,12 @@ pub(crate) fn subscription_get(conn: &Connection, name: &str) -> Result<Subscrip
     subscription_find(conn, name)?.ok_or_else(|| refusal::subscription_missing(name))
 }
 
+/// A subscription as it is stored now; `NotFound` if it is gone, even if another one has its name by now.
+pub(crate) fn subscription_same(conn: &Connection, known: &Subscription) -> Result<Subscription> {
+    let found = subscription_find(conn, &known.name)?.filter(|found| found.id == known.id);
+    found.ok_or_else(|| refusal::subscription_missing(&known.name))
+}
+
 fn subscription_find(conn: &Connection, name: &str) -> Result<Option<Subscription>> {
     let stored = conn
         .prepare_cached(sql!("subscription_get"))
@@ -102,6 +108,11 @@ pub(crate) fn subscription_delete(tx: &Transaction<'_>, name: &str, auditor: &Au
     let delete = || {
         tx.execute(sql!("delivery_delete_above"), (id, i64::MIN))?;
         tx.execute(sql!("attempt_delete"), [id])?;
+        tx.execute(sql!("queued_delete_above"), (id, i64::MIN))?;
+        tx.execute(sql!("claim_forget"), (id, i64::MIN, i64::MAX))?;
+        tx.execute(sql!("cancelled_forget"), (i64::MIN, i64::MAX))?;
+        tx.execute(sql!("allowance_delete"), [id])?;
+        tx.execute(sql!("result_delete"), [id])?;
         tx.execute(sql!("shard_delete"), [id])?;
         tx.execute(sql!("standing_delete"), (Some(id), None::<i64>))?;
         tx.execute(sql!("subscription_delete"), [id])

@@ -94,3 +94,5 @@ impl Rig for SqliteRig {
 }
 
 postrider_testkit::conformance_tests!(SqliteRig::new().await);
+
+postrider_testkit::queue_conformance_tests!(SqliteRig::new().await);

@@ -142,6 +142,105 @@ create index postrider_delivery_leased
     on postrider_delivery (subscription_id, event_id)
     where state = 'leased';
 
+-- Mode queue: what was fed and is not done. A row stands for one event, or for a block of them: then `spans` names them
+-- as a JSON array of a first id and a length, and so on, and the row has the name of the first. `rank` is the priority
+-- turned round, so that one index has rows in the order in which they are claimed. A dead letter is no row of this table but
+-- one of postrider_delivery, where people look for it.
+create table postrider_queued (
+    subscription_id integer not null,
+    event_id integer not null,
+    last_id integer not null,
+    spans text,
+    events integer not null,
+    bytes integer not null,
+    rank integer not null,
+    virtual_time integer not null,
+    tenant integer,
+    key text,
+    late integer not null,
+    turn integer not null,
+    parks integer not null,
+    state text not null,
+    due_at integer,
+    token integer not null,
+    started integer not null,
+    finished integer not null,
+    edited_payload blob,
+    reach integer generated always as (last_id - event_id) virtual,
+    primary key (subscription_id, event_id),
+    constraint queued_state_is_known check (state in ('ready', 'due', 'waiting', 'leased')),
+    constraint only_what_is_due_has_a_time check ((state = 'due') = (due_at is not null)),
+    constraint only_keys_park check (parks = 0 or (parks = 1 and key is not null)),
+    constraint only_what_parks_waits check (state <> 'waiting' or parks = 1),
+    constraint a_block_names_its_events check ((events > 1) = (spans is not null))
+) strict, without rowid;
+
+-- What may be claimed, in this order.
+create index postrider_queued_ready
+    on postrider_queued (subscription_id, rank, virtual_time, event_id)
+    where state = 'ready';
+
+-- What will be ready at its time.
+create index postrider_queued_due
+    on postrider_queued (subscription_id, due_at, event_id)
+    where state = 'due';
+
+-- The head of each lane: at most one.
+create index postrider_queued_head
+    on postrider_queued (subscription_id, key, late)
+    where parks = 1 and state <> 'waiting';
+
+-- What waits behind a head, in lane order. Apart from the heads, so that a lane of any length costs the same.
+create index postrider_queued_lane
+    on postrider_queued (subscription_id, key, late, turn, event_id)
+    where state = 'waiting';
+
+-- What a claim has, and how many events all claims have.
+create index postrider_queued_leased
+    on postrider_queued (subscription_id, token, event_id, events)
+    where state = 'leased';
+
+-- In which block an event is: one that begins before it, by no more than the widest block reaches.
+create index postrider_queued_block
+    on postrider_queued (subscription_id, event_id, last_id)
+    where events > 1;
+
+create index postrider_queued_reach
+    on postrider_queued (subscription_id, reach)
+    where events > 1;
+
+-- A claim has some rows of postrider_queued under one lease. `autoincrement`, since a token must never be given twice.
+-- until_us is time since the machine started, like beat_at of a member.
+create table postrider_claim (
+    token integer primary key autoincrement,
+    subscription_id integer not null,
+    member_id integer not null,
+    lease_us integer not null,
+    until_us integer not null
+) strict;
+
+-- Events in the hands of a claim's worker that somebody has cancelled.
+create table postrider_cancelled (
+    token integer not null,
+    event_id integer not null,
+    primary key (token, event_id)
+) strict, without rowid;
+
+-- What the rate of a queue still allowed, and when; since_us is time since the machine started.
+create table postrider_allowance (
+    subscription_id integer primary key,
+    events real not null,
+    since_us integer not null
+) strict;
+
+-- What handlers wanted to be kept of their work. It goes with its event.
+create table postrider_result (
+    subscription_id integer not null,
+    event_id integer not null,
+    result text not null,
+    primary key (subscription_id, event_id)
+) strict, without rowid;
+
 create table postrider_attempt (
     subscription_id integer not null,
     event_id integer not null,

@@ -10,6 +10,8 @@ mod fetch;
 mod open;
 mod ownership;
 mod prune;
+mod queue;
+mod queue_model;
 mod scene;
 mod seek;
 mod settle;

@@ -1,0 +1,17 @@
+-- Lanes of a queue that have not exactly one head: a queued row that does not wait, or a dead letter that holds its key.
+-- Index: none; it walks all rows that park. Locks: none.
+select key, sum(head)
+from (
+    select key, late, state <> 'waiting' as head
+    from postrider_queued
+    where subscription_id = ?1
+        and parks = 1
+    union all
+    select key, late, 1
+    from postrider_delivery
+    where subscription_id = ?1
+        and parks = 1
+)
+group by key, late
+having sum(head) <> 1
+limit 100

@@ -1,0 +1,9 @@
+-- Rows that may be claimed, in order. Stepped until the claim is full.
+-- Index: postrider_queued_ready, then the primary key. Locks: the writer lock is held.
+select
+    event_id, spans, bytes, rank, virtual_time, tenant, key, late, turn, parks, state, due_at, token, started, finished,
+    edited_payload
+from postrider_queued indexed by postrider_queued_ready
+where subscription_id = ?1
+    and state = 'ready'
+order by rank, virtual_time, event_id

@@ -1,0 +1,8 @@
+-- Takes a queued row out.
+-- Index: primary key. Locks: the writer lock.
+delete from postrider_queued
+where subscription_id = ?1
+    and event_id = ?2
+returning
+    event_id, spans, bytes, rank, virtual_time, tenant, key, late, turn, parks, state, due_at, token, started, finished,
+    edited_payload

@@ -1,0 +1,4 @@
+-- Keeps what a handler wanted to be kept; a later one replaces it.
+-- Index: primary key. Locks: the writer lock.
+insert or replace into postrider_result (subscription_id, event_id, result)
+values (?1, ?2, ?3)

@@ -1,0 +1,132 @@
+//! Writing down what became of leased rows.
+//!
+//! Each row is taken out under its token first, and what is left of it is put in again: whatever was not leased under that
+//! token is not there to be changed.
+
+use std::collections::BTreeSet;
+
+use postrider_core::queue::{Again, Fate, QueueSettle, QueueSettled, Remnant, SettledRow};
+use postrider_core::settle::MemberId;
+use postrider_core::{EventId, OnDead, Result, Shard, Subscription, Timestamp};
+use rusqlite::Transaction;
+
+use crate::error::Doing;
+use crate::event::event_get;
+use crate::queue_claim::{Claims, cancelled, forget};
+use crate::queue_lane::queue_advance;
+use crate::queue_row::{Queued, queued_take_leased};
+use crate::settle::{Recorder, attempt_put};
+use crate::shard::SHARDS;
+use crate::subscription::subscription_same;
+
+/// Writes what became of leased rows; those that were fenced are left out.
+pub(crate) fn queue_settle(
+    tx: &Transaction<'_>,
+    subscription: &Subscription,
+    member: MemberId,
+    settle: &QueueSettle,
+    now: Timestamp,
+) -> Result<QueueSettled> {
+    let settling = Settling { tx, subscription: subscription_same(tx, subscription)?, now };
+    let id = subscription.id;
+    let mut settled = QueueSettled::default();
+    let (mut ours, mut tokens) = (BTreeSet::new(), BTreeSet::new());
+    for row in &settle.rows {
+        match queued_take_leased(tx, id, row.id, row.token)? {
+            Some(found) => {
+                ours.extend(found.events.iter());
+                tokens.insert(row.token);
+                settling.row(row, &found)?;
+            }
+            None => settled.fenced.push(row.id),
+        }
+    }
+    let recorder = Recorder { subscription: id, member, now };
+    for attempt in settle.attempts.iter().filter(|attempt| ours.contains(&attempt.event_id)) {
+        attempt_put(tx, &recorder, attempt).doing("record an attempt")?;
+    }
+    for kept in settle.results.iter().filter(|kept| ours.contains(&kept.event_id)) {
+        tx.prepare_cached(sql!("result_put"))
+            .and_then(|mut put| put.execute((id.0, kept.event_id.0, &kept.result)))
+            .doing("keep a result")?;
+    }
+    for token in tokens {
+        forget(tx, id, Claims::One(token))?;
+    }
+    Ok(settled)
+}
+
+struct Settling<'a> {
+    tx: &'a Transaction<'a>,
+    subscription: Subscription,
+    now: Timestamp,
+}
+
+impl Settling<'_> {
+    /// Puts in what is left of a row that was taken out.
+    fn row(&self, settled: &SettledRow, row: &Queued) -> Result<()> {
+        // Whatever their fate, these go.
+        let gone: BTreeSet<EventId> = cancelled(self.tx, settled.token)?.into_iter().collect();
+        let is_left = |event: &EventId| !gone.contains(event);
+        match &settled.fate {
+            Fate::Done => {}
+            Fate::Again(again) => {
+                if let Some(left) = row.only(is_left) {
+                    self.again(left, *again)?;
+                }
+            }
+            Fate::Dead => {
+                for event in row.events.iter().filter(is_left) {
+                    self.bury(event, row)?;
+                }
+            }
+            Fate::Split(remnants) => {
+                // A seek may have taken events out of the block, which will be fed again.
+                let ours = |event: &EventId| is_left(event) && row.events.contains(*event);
+                for (event, remnant) in remnants.iter().filter(|(event, _)| ours(event)) {
+                    self.remnant(row, *event, *remnant)?;
+                }
+            }
+        }
+        row.lane.as_ref().map_or(Ok(()), |lane| queue_advance(self.tx, self.subscription.id, lane).map(drop))
+    }
+
+    fn remnant(&self, row: &Queued, event: EventId, remnant: Remnant) -> Result<()> {
+        match remnant {
+            Remnant::Again(again) => self.again(row.part(event), again),
+            Remnant::Dead => self.bury(event, row),
+            // It is leased as the block was.
+            Remnant::Running => row.part(event).put(self.tx, self.subscription.id),
+        }
+    }
+
+    /// It was the head of its lane, and stays it.
+    fn again(&self, row: Queued, again: Again) -> Result<()> {
+        row.again(again, self.now).put(self.tx, self.subscription.id)
+    }
+
+    /// Makes an event a dead letter. Under `hold` it stays the head of its lane.
+    fn bury(&self, event: EventId, row: &Queued) -> Result<()> {
+        let found = event_get(self.tx, event)?;
+        let shard = Shard::of(found.as_ref().and_then(|event| event.key.as_ref()), event, SHARDS);
+        let turn = row.part(event).turn;
+        self.tx
+            .prepare_cached(sql!("dead_letter_put"))
+            .and_then(|mut put| {
+                put.execute((
+                    self.subscription.id.0,
+                    event.0,
+                    shard.0,
+                    row.lane.as_ref().map(|lane| lane.key.as_str()),
+                    row.lane.as_ref().is_some_and(|lane| lane.late),
+                    turn,
+                    row.lane.is_some() && self.subscription.on_dead == OnDead::Hold,
+                    row.started.max(1),
+                    row.edited_payload.as_deref(),
+                    self.now.as_micros(),
+                ))
+            })
+            .map(drop)
+            .doing("write a dead letter")
+    }
+}
