@@ -149,6 +149,9 @@ pub(crate) struct BenchArgs {
     /// The server once more, as a pooler shows it: drains through it are measured beside direct ones
     #[arg(long, value_name = "URL")]
     pub(crate) through: Option<String>,
+    /// SQL of PGMQ, to be installed in the benchmark's database and measured beside a queue
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pgmq: Option<std::path::PathBuf>,
     /// Be one of the processes whose work is measured
     #[arg(long, hide = true)]
     pub(crate) member: bool,
@@ -179,6 +182,8 @@ pub(crate) enum BenchPart {
     Group,
     /// Delivery beside a snapshot that somebody holds
     Snapshot,
+    /// Mode queue: leases by block and by event
+    Queue,
     /// Draining a backlog
     Drain,
 }

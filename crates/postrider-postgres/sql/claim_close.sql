@@ -2,20 +2,18 @@
 -- block are added.
 -- Index: primary key. Locks: the claims.
 with
-closed as (
+closed as materialized (
     select *
     from unnest($1::bigint[], $2::integer[], $3::integer[]) as closed (token, rows, events)
 ),
 emptied as (
-    delete from postrider.claim as claim
-    using closed
-    where claim.token = closed.token
-        and claim.rows_left <= closed.rows
+    delete from postrider.claim
+    where token = any($1)
+        and rows_left <= (select rows from closed where closed.token = claim.token)
 )
-update postrider.claim as claim
-set rows_left = claim.rows_left - closed.rows,
-    events_left = claim.events_left - closed.events,
-    rows = claim.rows || $4::bigint[]
-from closed
-where claim.token = closed.token
-    and claim.rows_left > closed.rows
+update postrider.claim
+set rows_left = rows_left - (select rows from closed where closed.token = claim.token),
+    events_left = events_left - (select events from closed where closed.token = claim.token),
+    rows = rows || $4::bigint[]
+where token = any($1)
+    and rows_left > (select rows from closed where closed.token = claim.token)

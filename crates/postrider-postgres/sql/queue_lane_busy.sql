@@ -2,20 +2,26 @@
 -- Index: queued_lane, delivery_head. Locks: none.
 select lane.key, lane.late
 from unnest($2::text[], $3::boolean[]) as lane (key, late)
-where exists (
+cross join lateral (
+    (
         select
-        from postrider.queued as queued
-        where queued.subscription_id = $1
-            and queued.key = lane.key
-            and queued.late = lane.late
-            and queued.parks
+        from postrider.queued
+        where subscription_id = $1
+            and key = lane.key
+            and late = lane.late
+            and parks
+        limit 1
     )
-    or exists (
+    union all
+    (
         select
-        from postrider.delivery as held
-        where held.subscription_id = $1
-            and held.key = lane.key
-            and held.late = lane.late
-            and held.parks
-            and (held.state <> 'pending' or held.due_at is not null)
+        from postrider.delivery
+        where subscription_id = $1
+            and key = lane.key
+            and late = lane.late
+            and parks
+            and (state <> 'pending' or due_at is not null)
+        limit 1
     )
+    limit 1
+) as somebody

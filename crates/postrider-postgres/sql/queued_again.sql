@@ -12,5 +12,6 @@ set leased = false,
     )
 from unnest($2::bigint[], $3::interval[], $4::boolean[]) as said (event_id, after, failed)
 where queued.subscription_id = $1
+    and queued.event_id = any($2)
     and queued.event_id = said.event_id
 returning queued.rank, queued.virtual_time

@@ -3,9 +3,11 @@
 -- that these rows had, and than any of an earlier instant. Says whether the subscription is paused; no row comes back if
 -- it is gone.
 --
--- What is picked is materialized: a plan that joined it otherwise could pick more than the limit.
+-- What is picked is materialized: a plan that joined it otherwise could pick more than the limit. It is looked up by arrays,
+-- not by a join, whose plan would depend on what was last known of a table that fills and empties.
 -- Index: queued_ready, then the primary key. Locks: the picked rows; those that are in somebody's hands are passed over.
 with
+now as materialized (select postrider.clock() as at),
 subscription as (
     select paused_at is not null as paused
     from postrider.subscription
@@ -46,26 +48,23 @@ claim as materialized (
     insert into postrider.claim (token, subscription_id, member_id, lease, until, rows, rows_left, events_left)
     select
         greatest(
-            (extract(epoch from now.at) * 1000000)::bigint * 1024 + floor(random() * 1024)::bigint, max(token) + 1
+            (extract(epoch from (select at from now)) * 1000000)::bigint * 1024 + floor(random() * 1024)::bigint,
+            max(token) + 1
         ),
-        $1, $7, $8, now.at + $8::interval, array_agg(event_id), count(*), sum(events)
+        $1, $7, $8, (select at from now) + $8::interval, array_agg(event_id), count(*), sum(events)
     from chosen
-    cross join (select postrider.clock() as at) as now
-    group by now.at
+    having count(*) > 0
     returning token
 ),
 leased as (
-    update postrider.queued as queued
+    update postrider.queued
     set leased = true,
-        token = claim.token,
-        started = queued.started + 1
-    from chosen
-    cross join claim
-    where queued.subscription_id = $1
-        and queued.event_id = chosen.event_id
-    returning queued.event_id, queued.token, queued.rank, queued.virtual_time, queued.started, queued.finished,
-        queued.spans, queued.edited_payload, queued.last_id
+        token = (select token from claim),
+        started = started + 1
+    where subscription_id = $1
+        and event_id = any (array (select event_id from chosen))
+    returning event_id, token, rank, virtual_time, started, finished, spans, edited_payload
 )
-select subscription.paused, postrider.clock(), leased.*
+select subscription.paused, (select at from now), leased.*
 from subscription
 left join leased on true

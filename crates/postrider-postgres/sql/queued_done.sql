@@ -1,41 +1,41 @@
 -- Removes leased rows that are done, and what is left of their claims. Lanes that lose their head by it are told: the next row
 -- must be looked for by a later statement, which sees what was fed before the locks were free.
--- Index: primary keys. Locks: the rows, their lanes' buckets shared, their claims.
+-- Index: primary keys. Locks: the rows, their claims.
 with
 ours as materialized (
-    select queued.event_id, queued.token, queued.events, queued.key, queued.late, queued.parks
+    select queued.*
     from unnest($2::bigint[], $3::bigint[]) as said (event_id, token)
-    join postrider.queued as queued
-        on queued.subscription_id = $1
-        and queued.event_id = said.event_id
-        and queued.token = said.token
-        and queued.leased
-    for update of queued
+    cross join lateral (
+        select event_id, token, events, key, late, parks
+        from postrider.queued
+        where subscription_id = $1
+            and event_id = said.event_id
+            and token = said.token
+            and leased
+        for update
+    ) as queued
 ),
 gone as (
-    delete from postrider.queued as queued
-    using ours
-    where queued.subscription_id = $1
-        and queued.event_id = ours.event_id
+    delete from postrider.queued
+    where subscription_id = $1
+        and event_id = any (array (select event_id from ours))
 ),
-closed as (
+closed as materialized (
     select token, count(*) as rows, sum(events) as events
     from ours
     group by token
 ),
 emptied as (
-    delete from postrider.claim as claim
-    using closed
-    where claim.token = closed.token
-        and claim.rows_left <= closed.rows
+    delete from postrider.claim
+    where token = any (array (select token from closed))
+        and rows_left <= (select rows from closed where closed.token = claim.token)
 ),
 shortened as (
-    update postrider.claim as claim
-    set rows_left = claim.rows_left - closed.rows,
-        events_left = claim.events_left - closed.events
-    from closed
-    where claim.token = closed.token
-        and claim.rows_left > closed.rows
+    update postrider.claim
+    set rows_left = rows_left - (select rows from closed where closed.token = claim.token),
+        events_left = events_left - (select events from closed where closed.token = claim.token)
+    where token = any (array (select token from closed))
+        and rows_left > (select rows from closed where closed.token = claim.token)
 )
 select event_id, case when parks then key end, late
 from ours

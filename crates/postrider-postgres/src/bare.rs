@@ -1,6 +1,8 @@
 //! The bare loops that benchmarks compare with: what tokio-postgres does without Postrider, in the same process and
 //! on the same server.
 
+pub mod pgmq;
+
 use std::pin::pin;
 use std::time::{Duration, Instant};
 

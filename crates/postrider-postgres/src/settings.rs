@@ -32,15 +32,19 @@ impl Role {
                 JIT,
                 STATEMENT_TIMEOUT,
             ],
-            Self::Writer | Self::Keeper => {
-                &[("synchronous_commit", "off"), LOCK_TIMEOUT, JIT, IDLE_TIMEOUT, STATEMENT_TIMEOUT]
-            }
+            Self::Writer | Self::Keeper => &[
+                ("synchronous_commit", "off"),
+                ("enable_seqscan", "off"),
+                ("enable_bitmapscan", "off"),
+                LOCK_TIMEOUT,
+                JIT,
+                IDLE_TIMEOUT,
+                STATEMENT_TIMEOUT,
+            ],
             // The planner knows little of a table whose rows live for moments.
             Self::Claimer => &[
                 ("enable_seqscan", "off"),
                 ("enable_bitmapscan", "off"),
-                ("enable_hashjoin", "off"),
-                ("enable_mergejoin", "off"),
                 LOCK_TIMEOUT,
                 JIT,
                 IDLE_TIMEOUT,

@@ -10,6 +10,7 @@
 //! ([`owner`]), so that it depends on no runtime, and moves the clock by hand, so that it never sleeps.
 //! It asks only what the contract says: how a store keeps it is its own affair.
 
+pub mod blocks;
 pub mod dead_letters;
 pub mod delayed;
 pub mod emit;
@@ -358,24 +359,30 @@ macro_rules! queue_conformance_tests {
                 a_failed_event_keeps_its_key_waiting,
                 a_dead_letter_skips_or_holds_its_key,
                 a_replayed_letter_is_claimed_again,
-                a_block_brings_many_events,
-                a_block_leaves_out_what_is_not_its_own,
-                a_block_may_be_split,
-                what_runs_on_is_reaped,
-                a_reaped_block_comes_back_in_pieces,
                 a_paused_queue_hands_out_nothing,
                 a_deleted_queue_is_not_found,
                 a_limit_holds_over_all_members,
                 a_rate_holds_over_all_members,
                 a_waiting_delivery_is_cancelled_at_once,
-                an_event_of_a_block_is_cancelled_alone,
                 a_worker_is_told_of_a_cancellation,
                 a_cancelled_delivery_is_not_reaped_back,
                 attempts_and_results_are_kept,
                 a_queue_is_reported,
-                a_block_is_reported_by_its_events,
                 queued_events_stay,
                 a_seek_empties_the_queue_above_it,
+            ]
+            blocks: [
+                a_block_brings_many_events,
+                a_block_leaves_out_what_is_not_its_own,
+                a_block_may_be_split,
+                what_runs_on_is_reaped,
+                a_reaped_block_comes_back_in_pieces,
+                an_event_of_a_block_is_cancelled_alone,
+                a_block_is_reported_by_its_events,
+                a_split_may_be_repeated,
+                a_block_may_fail_or_die_as_a_whole,
+                a_cancelled_event_of_a_block_does_not_come_back,
+                a_split_after_a_seek_brings_back_only_what_is_left,
             ]
         }
     };
@@ -400,6 +407,7 @@ mod tests {
             ("retention", include_str!("conformance/retention.rs")),
             ("reports", include_str!("conformance/reports.rs")),
             ("queue", include_str!("conformance/queue.rs")),
+            ("blocks", include_str!("conformance/blocks.rs")),
         ];
         for (topic, source) in topics {
             let promises = source

@@ -5,6 +5,7 @@
 
 mod group;
 mod postgres;
+mod queue;
 mod rounds;
 mod sqlite;
 mod wake;

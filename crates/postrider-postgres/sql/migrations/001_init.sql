@@ -266,7 +266,9 @@ create table postrider.queued (
     key text,
     spans bigint[],
     edited_payload bytea,
-    primary key (subscription_id, event_id),
+    -- In this order: of a table that fills and empties the planner may believe that a subscription has one row, and then
+    -- takes the first column alone for good enough. That made a claim walk all rows: 350 ms instead of 2.
+    primary key (event_id, subscription_id),
     constraint state_is_known check (state in ('r', 'd', 'w')),
     constraint only_what_is_ready_is_leased check (not leased or state = 'r'),
     constraint what_is_due_has_a_time check (state <> 'd' or due_at is not null)

@@ -80,7 +80,11 @@ async fn rows_done(
         return Ok(HashSet::new());
     }
     let (ids, tokens) = names(rows);
-    let gone = tx.query(sql!("queued_done"), &[&id.0, &ids, &tokens], WHAT).await?;
+    let gone = if tokens.iter().all(|token| *token == tokens[0]) {
+        tx.query(sql!("queued_done_one"), &[&id.0, &ids, &tokens[0]], WHAT).await?
+    } else {
+        tx.query(sql!("queued_done"), &[&id.0, &ids, &tokens], WHAT).await?
+    };
     let mut found = HashSet::with_capacity(gone.len());
     for row in &gone {
         found.insert(EventId(row.try_get(0).doing(WHAT)?));
@@ -110,6 +114,20 @@ pub(super) struct Ours {
     pub(super) lane: Option<Lane>,
     pub(super) spans: Spans,
     pub(super) cancelled: HashSet<EventId>,
+}
+
+impl Ours {
+    fn is_block(&self) -> bool {
+        self.spans.count() > 1
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.contains(&self.id)
+    }
+
+    fn all(&self, remnant: Remnant) -> Vec<(EventId, Remnant)> {
+        self.spans.iter().map(|event| (event, remnant)).collect()
+    }
 }
 
 async fn rows_ours<R: std::borrow::Borrow<SettledRow>>(
@@ -160,22 +178,26 @@ impl<'a> Changes<'a> {
         let mut changes = Self::default();
         for row in rows {
             let (mut rows_less, mut events_less) = (1, row.spans.count() as i32);
-            match fates[&row.id] {
-                Fate::Split(parts) => {
-                    let mut parts = parts.clone();
+            let parts = match fates[&row.id] {
+                Fate::Split(parts) => Some(parts.clone()),
+                // What is said of a block as a whole holds for each of its events.
+                Fate::Again(again) if row.is_block() => Some(row.all(Remnant::Again(*again))),
+                Fate::Dead if row.is_block() => Some(row.all(Remnant::Dead)),
+                _ => None,
+            };
+            match (parts, fates[&row.id]) {
+                (Some(mut parts), _) => {
                     parts.retain(|(event, _)| row.spans.contains(*event) && !row.cancelled.contains(event));
-                    let running = parts.iter().filter(|(_, remnant)| *remnant == Remnant::Running);
-                    for (event, _) in running {
+                    for (event, _) in parts.iter().filter(|(_, remnant)| *remnant == Remnant::Running) {
                         changes.opened.push(event.0);
                         rows_less -= 1;
                         events_less -= 1;
                     }
                     changes.split.push(Split { block: row, parts });
                 }
-                _ if row.cancelled.contains(&row.id) => changes.dropped.push((row.id, row.lane.as_ref())),
-                Fate::Again(again) => changes.again.push((row.id, *again)),
-                Fate::Dead => changes.dead.push((row.id, row.lane.as_ref())),
-                Fate::Done => changes.dropped.push((row.id, row.lane.as_ref())),
+                (None, Fate::Again(again)) if !row.is_cancelled() => changes.again.push((row.id, *again)),
+                (None, Fate::Dead) if !row.is_cancelled() => changes.dead.push((row.id, row.lane.as_ref())),
+                _ => changes.dropped.push((row.id, row.lane.as_ref())),
             }
             let less = changes.closed.entry(row.token).or_default();
             *less = (less.0 + rows_less, less.1 + events_less);

@@ -12,7 +12,9 @@ use postrider_core::queue::{
 use postrider_core::refusal::subscription_missing;
 use postrider_core::settle::{Hold, Lane, MemberId};
 use postrider_core::store::{Cancelled, DeliveryReport, LetterId};
-use postrider_core::{DeliveryState, Event, EventId, Fair, OnDead, Result, Subscription, Timestamp, limits};
+use postrider_core::{
+    DeliveryState, Event, EventId, Fair, OnDead, Result, Shard, Subscription, Timestamp, limits,
+};
 
 use super::AuditLine;
 use super::state::{Progress, State, StoredRow, Time};
@@ -271,9 +273,10 @@ impl State {
         time: Time,
     ) -> Result<QueueSettled> {
         let member = self.members.get(&member).map(|member| member.name.clone()).unwrap_or_default();
-        let shards = self.shards;
-        let progress = self
-            .subscriptions
+        let Self { subscriptions, events, shards, .. } = self;
+        let shard =
+            |id: EventId| Shard::of(events.get(&id).and_then(|event| event.key.as_ref()), id, *shards);
+        let progress = subscriptions
             .get_mut(&subscription.name)
             .filter(|progress| progress.subscription.id == subscription.id)
             .ok_or_else(|| subscription_missing(&subscription.name))?;
@@ -283,7 +286,7 @@ impl State {
             match progress.queue.rows.get(&row.id) {
                 Some(found) if found.standing == Standing::Leased && found.token == row.token => {
                     ours.extend(found.events.iter());
-                    progress.settle_row(row, shards, time.now);
+                    progress.settle_row(row, &shard, time.now);
                 }
                 _ => settled.fenced.push(row.id),
             }
@@ -393,36 +396,25 @@ impl Progress {
         }
     }
 
-    fn settle_row(&mut self, settled: &SettledRow, shards: u16, now: Timestamp) {
-        let cancelled =
-            self.queue.claims.get(&settled.token).map(|claim| claim.cancelled.clone()).unwrap_or_default();
+    fn settle_row(&mut self, settled: &SettledRow, shards: &Shards<'_>, now: Timestamp) {
+        let claim = self.queue.claims.get(&settled.token);
+        let cancelled = claim.map(|claim| claim.cancelled.clone()).unwrap_or_default();
         let mut row = self.queue.rows.remove(&settled.id).expect("it was found just now");
         let lane = row.lane.clone();
-        let fate =
-            if cancelled.contains(&settled.id) && !row.is_block() { &Fate::Done } else { &settled.fate };
-        match fate {
-            Fate::Done => {}
-            Fate::Again(again) => {
-                row.again(*again, now);
-                self.queue.rows.insert(settled.id, row);
-            }
-            Fate::Dead => self.bury(settled.id, row, shards, now),
-            Fate::Split(remnants) => {
-                for (event, remnant) in remnants.iter().filter(|(event, _)| !cancelled.contains(event)) {
-                    let mut part = row.part(*event);
-                    part.started = row.started;
-                    match remnant {
-                        Remnant::Again(again) => {
-                            part.again(*again, now);
-                            self.queue.rows.insert(*event, part);
-                        }
-                        Remnant::Dead => self.bury(*event, part, shards, now),
-                        Remnant::Running => {
-                            part.standing = Standing::Leased;
-                            self.queue.rows.insert(*event, part);
-                        }
-                    }
+        if row.is_block() || matches!(settled.fate, Fate::Split(_)) {
+            for (event, remnant) in remnants(&row, &settled.fate) {
+                if !cancelled.contains(&event) {
+                    self.settle_part(&row, event, remnant, shards, now);
                 }
+            }
+        } else if !cancelled.contains(&settled.id) {
+            match &settled.fate {
+                Fate::Done | Fate::Split(_) => {}
+                Fate::Again(again) => {
+                    row.again(*again, now);
+                    self.queue.rows.insert(settled.id, row);
+                }
+                Fate::Dead => self.bury(settled.id, row, shards, now),
             }
         }
         if let Some(lane) = &lane {
@@ -430,11 +422,34 @@ impl Progress {
         }
     }
 
+    /// What is left of an event of a block becomes a row of its own.
+    fn settle_part(
+        &mut self,
+        row: &Queued,
+        event: EventId,
+        remnant: Remnant,
+        shards: &Shards<'_>,
+        now: Timestamp,
+    ) {
+        let mut part = row.part(event);
+        part.started = row.started;
+        match remnant {
+            Remnant::Again(again) => {
+                part.again(again, now);
+                self.queue.rows.insert(event, part);
+            }
+            Remnant::Dead => self.bury(event, part, shards, now),
+            Remnant::Running => {
+                part.standing = Standing::Leased;
+                self.queue.rows.insert(event, part);
+            }
+        }
+    }
+
     /// Makes an event a dead letter.
-    fn bury(&mut self, event: EventId, row: Queued, shards: u16, now: Timestamp) {
-        let key = row.lane.as_ref().map(|lane| &lane.key);
+    fn bury(&mut self, event: EventId, row: Queued, shards: &Shards<'_>, now: Timestamp) {
         let letter = StoredRow {
-            shard: postrider_core::Shard::of(key, event, shards),
+            shard: shards(event),
             parks: row.lane.is_some() && self.subscription.on_dead == OnDead::Hold,
             lane: row.lane,
             turn: row.turn,
@@ -574,6 +589,22 @@ impl Progress {
         let lanes: BTreeSet<Lane> = self.queue.rows.values().filter_map(|row| row.lane.clone()).collect();
         for lane in lanes {
             self.queue.promote(&lane, &self.rows);
+        }
+    }
+}
+
+/// The shard of an event.
+type Shards<'a> = dyn Fn(EventId) -> Shard + 'a;
+
+/// What is left of each event of a row that is taken apart; what is not its own is nobody's.
+fn remnants(row: &Queued, fate: &Fate) -> Vec<(EventId, Remnant)> {
+    let all = |remnant| row.events.iter().map(|event| (event, remnant)).collect();
+    match fate {
+        Fate::Done => Vec::new(),
+        Fate::Again(again) => all(Remnant::Again(*again)),
+        Fate::Dead => all(Remnant::Dead),
+        Fate::Split(parts) => {
+            parts.iter().copied().filter(|(event, _)| row.events.contains(*event)).collect()
         }
     }
 }

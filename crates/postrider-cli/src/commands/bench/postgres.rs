@@ -12,7 +12,7 @@ use postrider_runtime::{Relay, Worker};
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{
     KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, group, panicked,
-    start_relay, wake,
+    queue, start_relay, wake,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -45,6 +45,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::Wake,
         BenchPart::Group,
         BenchPart::Snapshot,
+        BenchPart::Queue,
         BenchPart::Drain,
     ];
     let wanted: Vec<BenchPart> = parts.into_iter().filter(|part| args.wants(*part)).collect();
@@ -62,6 +63,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             BenchPart::Wake => wake::measure(url, args).await?,
             BenchPart::Group => group::measure(url).await?,
             BenchPart::Snapshot => held_snapshot(&store, url, args.seconds).await?,
+            BenchPart::Queue => queue::measure(url, args).await?,
             BenchPart::Drain => match &args.through {
                 Some(pooler) => vec![drains_through(scratch, pooler, args.events as usize).await?],
                 None => drains(url, args.events as usize).await?,

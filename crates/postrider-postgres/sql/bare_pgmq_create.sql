@@ -1,0 +1,3 @@
+-- A queue of PGMQ's.
+-- Index: as PGMQ makes them. Locks: none that anybody waits for.
+select pgmq.create('bench')
