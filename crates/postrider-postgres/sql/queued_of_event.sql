@@ -1,11 +1,11 @@
 -- The rows that stand for an event, in any subscription. A block is found by where it begins and ends, and may yet have
 -- other events than this.
--- Index: primary key, of each subscription's rows from the event backwards. Locks: none.
+-- Index: primary key, from the event backwards. Locks: none.
 select subscription.id, row.event_id, row.state::text, row.leased, row.started, row.due_at, row.key, row.late, row.spans,
     row.token
 from postrider.subscription as subscription
 cross join lateral (
-    select *
+    select event_id, state, leased, started, due_at, key, late, spans, token
     from postrider.queued as queued
     where queued.subscription_id = subscription.id
         and queued.event_id <= $1

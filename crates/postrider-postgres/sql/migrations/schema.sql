@@ -111,6 +111,19 @@ ALTER TABLE postrider.audit ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE postrider.claim (
+    token bigint NOT NULL,
+    subscription_id bigint NOT NULL,
+    member_id bigint NOT NULL,
+    lease interval NOT NULL,
+    until timestamp with time zone NOT NULL,
+    rows bigint[] NOT NULL,
+    rows_left integer NOT NULL,
+    events_left integer NOT NULL,
+    cancelled bigint[]
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.0', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE postrider.delivery (
     subscription_id bigint NOT NULL,
     event_id bigint NOT NULL,
@@ -466,6 +479,53 @@ CREATE TABLE postrider.position_table (
     CONSTRAINT current_is_one_of_two CHECK ((current = ANY (ARRAY['a'::bpchar, 'b'::bpchar])))
 );
 
+CREATE TABLE postrider.queue_front (
+    subscription_id bigint NOT NULL,
+    rank smallint NOT NULL,
+    front bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE postrider.queue_pace (
+    subscription_id bigint NOT NULL,
+    free_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE postrider.queued (
+    subscription_id bigint NOT NULL,
+    event_id bigint NOT NULL,
+    last_id bigint NOT NULL,
+    virtual_time bigint NOT NULL,
+    token bigint DEFAULT 0 NOT NULL,
+    turn bigint NOT NULL,
+    due_at timestamp with time zone,
+    tenant bigint,
+    bytes integer NOT NULL,
+    started integer DEFAULT 0 NOT NULL,
+    finished integer DEFAULT 0 NOT NULL,
+    events smallint NOT NULL,
+    rank smallint NOT NULL,
+    late boolean NOT NULL,
+    parks boolean NOT NULL,
+    leased boolean DEFAULT false NOT NULL,
+    state "char" NOT NULL,
+    key text,
+    spans bigint[],
+    edited_payload bytea,
+    CONSTRAINT only_what_is_ready_is_leased CHECK (((NOT leased) OR (state = 'r'::"char"))),
+    CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['r'::"char", 'd'::"char", 'w'::"char"]))),
+    CONSTRAINT what_is_due_has_a_time CHECK (((state <> 'd'::"char") OR (due_at IS NOT NULL)))
+)
+WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
+
+CREATE TABLE postrider.result (
+    subscription_id bigint NOT NULL,
+    event_id bigint NOT NULL,
+    result text NOT NULL,
+    at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE postrider.shard (
     subscription_id bigint NOT NULL,
     shard smallint NOT NULL,
@@ -545,6 +605,9 @@ ALTER TABLE ONLY postrider.attempt
 ALTER TABLE ONLY postrider.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY postrider.claim
+    ADD CONSTRAINT claim_pkey PRIMARY KEY (token);
+
 ALTER TABLE ONLY postrider.delivery
     ADD CONSTRAINT delivery_pkey PRIMARY KEY (subscription_id, event_id);
 
@@ -617,6 +680,18 @@ ALTER TABLE ONLY postrider.position_a
 ALTER TABLE ONLY postrider.position_b
     ADD CONSTRAINT position_b_pkey PRIMARY KEY (subscription_id, n);
 
+ALTER TABLE ONLY postrider.queue_front
+    ADD CONSTRAINT queue_front_pkey PRIMARY KEY (subscription_id, rank);
+
+ALTER TABLE ONLY postrider.queue_pace
+    ADD CONSTRAINT queue_pace_pkey PRIMARY KEY (subscription_id);
+
+ALTER TABLE ONLY postrider.queued
+    ADD CONSTRAINT queued_pkey PRIMARY KEY (event_id, subscription_id);
+
+ALTER TABLE ONLY postrider.result
+    ADD CONSTRAINT result_pkey PRIMARY KEY (subscription_id, event_id);
+
 ALTER TABLE ONLY postrider.shard
     ADD CONSTRAINT shard_pkey PRIMARY KEY (subscription_id, shard);
 
@@ -646,11 +721,20 @@ CREATE INDEX delivery_leased ON postrider.delivery USING btree (subscription_id,
 
 CREATE INDEX idempotency_event ON postrider.idempotency USING btree (event_id);
 
+CREATE INDEX queued_due ON postrider.queued USING btree (subscription_id, due_at) WHERE (state = 'd'::"char");
+
+CREATE INDEX queued_lane ON postrider.queued USING btree (subscription_id, key, late, turn, event_id) WHERE ((key IS NOT NULL) AND parks);
+
+CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank, virtual_time, event_id) WHERE (state = 'r'::"char");
+
 ALTER TABLE ONLY postrider.attempt
     ADD CONSTRAINT attempt_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY postrider.delivery
     ADD CONSTRAINT delivery_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY postrider.result
+    ADD CONSTRAINT result_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY postrider.shard
     ADD CONSTRAINT shard_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;

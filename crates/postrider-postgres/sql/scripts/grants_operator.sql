@@ -7,8 +7,10 @@ grant select on postrider.meta, postrider.event, postrider.kept_event, postrider
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
 grant select on postrider.delivery, postrider.attempt, postrider.audit, postrider.result to role_name;
-grant select, insert, update, delete on postrider.queued to role_name;
-grant select, update, delete on postrider.claim to role_name;
+grant select, insert, delete on postrider.queued to role_name;
+grant update (last_id, virtual_time, events, state, spans) on postrider.queued to role_name;
+grant select, delete on postrider.claim to role_name;
+grant update (rows, rows_left, events_left, cancelled) on postrider.claim to role_name;
 grant select, insert, delete on postrider.queue_front to role_name;
 grant select, delete on postrider.queue_pace to role_name;
 grant select on event_leaves to role_name;

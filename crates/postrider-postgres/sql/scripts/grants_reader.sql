@@ -1,5 +1,5 @@
 -- A reader looks at everything but what events say: no payloads, no headers, no idempotency keys. It changes nothing.
--- Ordering keys, and what handlers wrote into their errors, can be read.
+-- Ordering keys, and what handlers wrote into their errors and results, can be read.
 grant usage on schema "schema_name" to role_name;
 grant execute on function postrider.identify to role_name;
 grant select on postrider.meta, postrider.turn to role_name;

@@ -10,7 +10,10 @@ grant select on postrider.meta, postrider.event, postrider.kept_event, postrider
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
 grant select on postrider.delivery, postrider.attempt to role_name;
-grant select, insert, update, delete on postrider.queued, postrider.claim, postrider.result to role_name;
+grant select, insert, delete on postrider.queued, postrider.claim, postrider.result to role_name;
+grant update (virtual_time, token, due_at, started, finished, parks, leased, state) on postrider.queued to role_name;
+grant update (until, rows, rows_left, events_left) on postrider.claim to role_name;
+grant update (result, at) on postrider.result to role_name;
 grant select, insert, update on postrider.queue_front, postrider.queue_pace to role_name;
 grant select (event_id) on postrider.idempotency to role_name;
 grant select, truncate on event_leaves to role_name;
