@@ -9,7 +9,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use postrider_core::time::parse_duration;
 use postrider_core::{
-    Error, EventId, Members, OnDead, Order, Pattern, Result, RetryPolicy, Start, Timestamp, limits,
+    Error, EventId, Fair, LeaseBy, Members, Mode, OnDead, Order, Pattern, Rate, Result, RetryPolicy, Start,
+    Timestamp, limits,
 };
 
 use crate::exit;
@@ -295,6 +296,10 @@ pub(crate) struct SubscriptionArgs {
     /// Where it begins, used when it is created only [default: start]
     #[arg(long, value_name = "start|now|TIME|ID", allow_hyphen_values = true)]
     pub(crate) from: Option<Start>,
+    /// How progress is kept: a position in the log, or leased deliveries for jobs that take long, with priorities
+    /// [default: log]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<ModeArg>,
     /// Whether events of one key wait for each other [default: key]
     #[arg(long, value_enum)]
     pub(crate) order: Option<OrderArg>,
@@ -317,6 +322,54 @@ pub(crate) struct SubscriptionArgs {
     /// How long one attempt may take [default: 1m]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
     pub(crate) timeout: Option<Duration>,
+    /// In mode queue, how long a worker that says nothing is believed to work [default: 8s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub(crate) lease: Option<Duration>,
+    /// In mode queue, what one lease is for: up to a hundred events without order, or one, for jobs that take long
+    /// [default: block]
+    #[arg(long, value_enum)]
+    pub(crate) lease_by: Option<LeaseByArg>,
+    /// In mode queue, who shares evenly, so that one who brings much does not keep the rest waiting [default: nobody]
+    #[arg(long, value_name = "nobody|key|topic|header:NAME")]
+    pub(crate) fair: Option<Fair>,
+    /// In mode queue, how many events all members together may have in their hands
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) total: Option<u32>,
+    /// In mode queue, how many events all members together may begin in a second: 100/s or 100/s,burst=20
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<Rate>,
+}
+
+/// How progress is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeArg {
+    Log,
+    Queue,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Log => Self::Log,
+            ModeArg::Queue => Self::Queue,
+        }
+    }
+}
+
+/// What one lease is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LeaseByArg {
+    Block,
+    Event,
+}
+
+impl From<LeaseByArg> for LeaseBy {
+    fn from(by: LeaseByArg) -> Self {
+        match by {
+            LeaseByArg::Block => Self::Block,
+            LeaseByArg::Event => Self::Event,
+        }
+    }
 }
 
 /// Whether events of one key wait for each other.
@@ -662,6 +715,8 @@ mod tests {
             "emit order --payload - --raw --count 3 --due 2026-11-15T08:30:00Z",
             "emit --jsonl -",
             "relay --subscription a --sink stdout --from 17 --order none --on-dead hold --retry fixed:5s",
+            "relay --subscription a --sink null --mode queue --lease 1m --lease-by event --fair header:tenant --total 9",
+            "subscription create a --mode queue --rate 100/s,burst=20",
             "relay --subscription a --sink null --once --attempts 3 --concurrency 4 --timeout 5s --topic a --topic b.*",
             "subscription create a --type *.created --from now",
             "subscription seek a --to start --yes",
@@ -688,6 +743,8 @@ mod tests {
             ("emit order --due soon", "write it as 500ms"),
             ("emit order --due 4000d", "check its unit"),
             ("emit order --header a", "NAME=VALUE"),
+            ("subscription create a --mode queue --rate fast", "100/s"),
+            ("subscription create a --mode queue --fair everybody", "header:NAME"),
             ("emit order --colour", "--color"),
             ("relay --subscription a", "--sink"),
             ("relay --subscription a --sink null --from yesterday", "use start, now"),

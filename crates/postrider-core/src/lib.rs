@@ -49,6 +49,7 @@ pub use retry::RetryPolicy;
 pub use sink::Sink;
 pub use store::{LogStore, QueueStore, Store};
 pub use subscription::{
-    Fair, LeaseBy, Members, Mode, NewSubscription, OnDead, Order, Start, Subscription, Tuning,
+    Fair, LeaseBy, Members, Mode, NewSubscription, OnDead, Order, QueueTuning, Rate, Start, Subscription,
+    Tuning,
 };
 pub use time::Timestamp;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use postrider_core::store::{MemberReport, ParkedReport, ShardReport, SubscriptionReport};
 use postrider_core::time::format_duration;
 use postrider_core::{
-    ErrorKind, Filter, Members, NewSubscription, OnDead, Order, Position, Result, RetryPolicy, Start, Store,
-    Subscription, Tuning,
+    ErrorKind, Fair, Filter, LeaseBy, Members, Mode, NewSubscription, OnDead, Order, Position, QueueTuning,
+    Result, RetryPolicy, Start, Store, Subscription, Tuning,
 };
 use serde::Serialize;
 
@@ -128,6 +128,9 @@ impl SubscriptionArgs {
         if let Some(from) = self.from {
             new.start = from;
         }
+        if let Some(mode) = self.mode {
+            new.mode = mode.into();
+        }
         if let Some(order) = self.order {
             new.order = order.into();
         }
@@ -144,6 +147,12 @@ impl SubscriptionArgs {
         tuning.members = self.members.map_or(tuning.members, Into::into);
         tuning.concurrency = self.concurrency.unwrap_or(tuning.concurrency);
         tuning.timeout = self.timeout.unwrap_or(tuning.timeout);
+        let queue = &mut tuning.queue;
+        queue.lease = self.lease.unwrap_or(queue.lease);
+        queue.lease_by = self.lease_by.map_or(queue.lease_by, Into::into);
+        queue.fair = self.fair.clone().unwrap_or_else(|| queue.fair.clone());
+        queue.total = self.total.or(queue.total);
+        queue.rate = self.rate.or(queue.rate);
     }
 }
 
@@ -211,15 +220,21 @@ impl<'a> SubscriptionView<'a> {
                 format!("{}, the oldest is {} old", text::counted(events, "event"), self.lag)
             }
         };
-        page.fields(vec![
+        let mut fields = vec![
             ("subscription", Cell::new(&self.subscription.name)),
             ("wants", Cell::new(filter.to_string())),
+            ("mode", Cell::new(mode_word(self.subscription.mode))),
             ("order", Cell::new(order_word(*order))),
             ("on dead", Cell::new(on_dead_word(*on_dead))),
             ("retry", Cell::new(format!("{}, {} attempts", tuning.retry, tuning.retry.attempts()))),
             ("members", Cell::new(members_word(tuning.members))),
             ("concurrency", Cell::new(format!("{} in each member", tuning.concurrency))),
             ("time-out", Cell::new(format_duration(tuning.timeout))),
+        ];
+        if self.subscription.mode == Mode::Queue {
+            fields.extend(queue_fields(&tuning.queue));
+        }
+        fields.extend(vec![
             ("created", Cell::new(page.when(self.subscription.created_at))),
             ("state", state),
             ("lag", Cell::new(lag)),
@@ -227,7 +242,8 @@ impl<'a> SubscriptionView<'a> {
             ("leased", Cell::count(self.leased)),
             ("dead", Cell::alarming(self.dead, Role::Bad)),
             ("parked keys", Cell::alarming(self.parked_count, Role::Waits)),
-        ])
+        ]);
+        page.fields(fields)
     }
 
     fn parked_table(&self, page: &Page) -> String {
@@ -283,6 +299,31 @@ fn order_word(order: Order) -> &'static str {
         Order::Key => "key: events of one key wait for each other",
         Order::None => "none: each event stands for itself",
     }
+}
+
+fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Log => "log: a position, and rows for exceptions",
+        Mode::Queue => "queue: leased deliveries",
+    }
+}
+
+fn queue_fields(queue: &QueueTuning) -> Vec<(&'static str, Cell)> {
+    let by = match queue.lease_by {
+        LeaseBy::Block => "up to a hundred events",
+        LeaseBy::Event => "one event",
+    };
+    let mut fields = vec![("lease", Cell::new(format!("{}, for {by}", format_duration(queue.lease))))];
+    if queue.fair != Fair::Nobody {
+        fields.push(("fair", Cell::new(format!("{} share evenly", queue.fair))));
+    }
+    if let Some(total) = queue.total {
+        fields.push(("total", Cell::new(format!("{} in all members", text::counted(total.into(), "event")))));
+    }
+    if let Some(rate) = queue.rate {
+        fields.push(("rate", Cell::new(rate.to_string())));
+    }
+    fields
 }
 
 fn members_word(members: Members) -> &'static str {
@@ -468,6 +509,7 @@ b             everything     paused       0                0       0     0
         let expected = "\
 subscription  audit
 wants         topic order.*
+mode          log: a position, and rows for exceptions
 order         key: events of one key wait for each other
 on dead       skip: later events of the key go on
 retry         exponential:500ms..10m, 20 attempts
