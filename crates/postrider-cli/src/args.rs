@@ -489,6 +489,17 @@ pub(crate) enum EventCommand {
         #[arg(value_parser = event_id, allow_hyphen_values = true)]
         id: EventId,
     },
+    /// End a delivery of mode queue that nobody wants any more; a worker that has it is told
+    Cancel {
+        /// Its id
+        #[arg(value_parser = event_id, allow_hyphen_values = true)]
+        id: EventId,
+        /// The subscription that is not to get it
+        #[arg(long, value_name = "NAME")]
+        subscription: String,
+        #[command(flatten)]
+        consent: ConsentArgs,
+    },
 }
 
 #[derive(Debug, ClapArgs)]

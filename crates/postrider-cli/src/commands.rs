@@ -11,7 +11,7 @@ pub(crate) mod store;
 pub(crate) mod subscription;
 pub(crate) mod up;
 
-use postrider_core::{LogStore, Result};
+use postrider_core::{QueueStore, Result};
 
 use crate::args::{Command, DeadLetterCommand, EventCommand, StoreCommand, SubscriptionCommand};
 use crate::output::Output;
@@ -101,7 +101,7 @@ impl Action {
 }
 
 /// Runs a command on an open store and returns the exit code.
-pub(crate) async fn run<S: LogStore>(store: &S, action: Action, context: &Context<'_>) -> Result<u8> {
+pub(crate) async fn run<S: QueueStore>(store: &S, action: Action, context: &Context<'_>) -> Result<u8> {
     let done = match action {
         Action::Up => return up::run(store, context).await,
         Action::Relay(plan) => return relay::run(store, *plan, context).await,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_core::{Delivery, Error, ErrorKind, Event, LogStore, NewSubscription, Result};
+use postrider_core::{Delivery, Error, ErrorKind, Event, NewSubscription, QueueStore, Result};
 use postrider_runtime::{Relay, Worker};
 use serde::Serialize;
 
@@ -122,7 +122,7 @@ struct Drained {
     memory: u64,
 }
 
-async fn drain<S: LogStore>(store: &S, events: usize, run: Option<u32>) -> Result<Drained> {
+async fn drain<S: QueueStore>(store: &S, events: usize, run: Option<u32>) -> Result<Drained> {
     let seen = Arc::new(Seen::new(events));
     let handler = Arc::clone(&seen);
     let name = format!("bench-{}", run.unwrap_or_default());
@@ -190,7 +190,7 @@ impl Seen {
 type Running = tokio::task::JoinHandle<Result<postrider_runtime::Summary>>;
 
 /// A relay at work until the sender is dropped.
-fn start_relay<S: LogStore>(store: &S) -> (tokio::sync::oneshot::Sender<()>, Running) {
+fn start_relay<S: QueueStore>(store: &S) -> (tokio::sync::oneshot::Sender<()>, Running) {
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker =
         Worker::new(NewSubscription::new("busy")).each(|_: Delivery| std::future::ready(Ok::<(), Error>(())));

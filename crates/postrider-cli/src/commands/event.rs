@@ -1,20 +1,28 @@
 //! `postrider event`.
 
-use postrider_core::store::{AttemptReport, DeliveryReport, EventQuery, LetterId, Payloads};
+use std::fmt::Write;
+
+use postrider_core::store::{AttemptReport, Cancelled, DeliveryReport, EventQuery, LetterId, Payloads};
 use postrider_core::{
-    DeliveryState, Error, ErrorKind, Event, EventId, Filter, Headers, Key, Result, Store, Timestamp,
+    DeliveryState, Error, ErrorKind, Event, EventId, Filter, Headers, Key, Mode, QueueStore, Result, Store,
+    Timestamp,
 };
 use serde::Serialize;
 
 use super::{Context, subscription};
-use crate::args::{EventCommand, EventListArgs};
+use crate::args::{ConsentArgs, EventCommand, EventListArgs};
+use crate::confirm::consent;
 use crate::output::{Cell, Column, Page, Role, View};
 use crate::payload::{self, PayloadView};
 use crate::text;
 use crate::why::{Facts, explain};
 
 /// Runs one of the verbs.
-pub(crate) async fn run<S: Store>(store: &S, command: EventCommand, context: &Context<'_>) -> Result<()> {
+pub(crate) async fn run<S: QueueStore>(
+    store: &S,
+    command: EventCommand,
+    context: &Context<'_>,
+) -> Result<()> {
     match command {
         EventCommand::List(args) => list(store, args, context).await,
         EventCommand::Show { id } => {
@@ -24,6 +32,9 @@ pub(crate) async fn run<S: Store>(store: &S, command: EventCommand, context: &Co
             context.output.show(&Shown { event: EventView::new(&event, store.payloads()), deliveries })
         }
         EventCommand::Why { id } => why(store, id, context).await,
+        EventCommand::Cancel { id, subscription, consent } => {
+            cancel(store, LetterId { subscription, event_id: id }, &consent, context).await
+        }
     }
 }
 
@@ -43,6 +54,55 @@ async fn list<S: Store>(store: &S, args: EventListArgs, context: &Context<'_>) -
         Some(_) => {}
     }
     Ok(())
+}
+
+async fn cancel<S: QueueStore>(
+    store: &S,
+    letter: LetterId,
+    args: &ConsentArgs,
+    context: &Context<'_>,
+) -> Result<()> {
+    let LetterId { subscription, event_id } = &letter;
+    let mode = store.subscription_get(subscription).await?.mode;
+    if mode != Mode::Queue {
+        return Err(Error::invalid(format!(
+            "subscription `{subscription}` is of mode log, where events are not cancelled one by one: pause it, or seek \
+             past the event"
+        )));
+    }
+    consent(args, &format!("End the delivery of event {event_id} to `{subscription}`"))?;
+    let cancelled = store.delivery_cancel(&letter, &context.actor).await?;
+    let Some(cancelled) = cancelled else {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!(
+                "event {event_id} does not wait for `{subscription}`: `postrider event why {event_id}` says where it is"
+            ),
+        ));
+    };
+    context.output.show(&CancelledView { event_id: *event_id, subscription, cancelled })
+}
+
+/// What became of a cancelled delivery.
+#[derive(Debug, Serialize)]
+struct CancelledView<'a> {
+    event_id: EventId,
+    subscription: &'a str,
+    cancelled: Cancelled,
+}
+
+impl View for CancelledView<'_> {
+    fn human(&self, _: &Page) -> String {
+        let Self { event_id, subscription, cancelled } = self;
+        match cancelled {
+            Cancelled::Gone => format!("event {event_id} will not be delivered to `{subscription}`\n"),
+            Cancelled::Told => {
+                format!(
+                    "the worker of `{subscription}` that has event {event_id} is told; it is not attempted again\n"
+                )
+            }
+        }
+    }
 }
 
 async fn existing<S: Store>(store: &S, id: EventId) -> Result<Event> {
@@ -214,6 +274,9 @@ struct DeliveryView<'a> {
     ahead: Option<u64>,
     paused: bool,
     history: Vec<AttemptView<'a>>,
+    /// A text, by convention JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a str>,
 }
 
 impl<'a> DeliveryView<'a> {
@@ -227,6 +290,7 @@ impl<'a> DeliveryView<'a> {
             ahead: report.ahead,
             paused: report.paused,
             history: report.history.iter().map(AttemptView::new).collect(),
+            result: report.result.as_deref(),
         }
     }
 
@@ -318,6 +382,11 @@ impl View for Shown<'_> {
             ]);
         }
         text.push_str(&table.finish());
+        for delivery in &self.deliveries {
+            if let Some(result) = delivery.result {
+                let _ = writeln!(text, "\nresult of {}: {}", delivery.subscription, text::escape(result));
+            }
+        }
         text
     }
 }

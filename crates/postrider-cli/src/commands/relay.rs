@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::{LogStore, Result};
+use postrider_core::{QueueStore, Result};
 use postrider_runtime::{Relay, Summary, Worker};
 use postrider_sinks::SinkSpec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,12 +58,12 @@ impl Plan {
 }
 
 /// Delivers until a signal comes, or until nothing is left if that was asked for.
-pub(crate) async fn run<S: LogStore>(store: &S, plan: Plan, context: &Context<'_>) -> Result<u8> {
+pub(crate) async fn run<S: QueueStore>(store: &S, plan: Plan, context: &Context<'_>) -> Result<u8> {
     deliver(store, plan, signal::shutdown()?, context).await
 }
 
 /// Delivers until `signalled` resolves.
-pub(super) async fn deliver<S: LogStore>(
+pub(super) async fn deliver<S: QueueStore>(
     store: &S,
     plan: Plan,
     signalled: impl Future<Output = ()> + Send,

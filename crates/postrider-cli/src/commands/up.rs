@@ -1,6 +1,6 @@
 //! `postrider up`: the 60-second start.
 
-use postrider_core::{LogStore, Result};
+use postrider_core::{QueueStore, Result};
 
 use super::{Context, relay};
 use crate::signal;
@@ -9,7 +9,7 @@ use crate::signal;
 const SUBSCRIPTION: &str = "stdout";
 
 /// Prints every event of the store on stdout until a signal comes.
-pub(crate) async fn run<S: LogStore>(store: &S, context: &Context<'_>) -> Result<u8> {
+pub(crate) async fn run<S: QueueStore>(store: &S, context: &Context<'_>) -> Result<u8> {
     // The banner speaks of Ctrl-C, so that must work by the time it is read.
     let signalled = signal::shutdown()?;
     context.output.note(&banner(&context.store_url.to_string(), &context.store_url.option()));

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use postrider_core::queue::{
-    Again, Ask, Count, EventResult, Fate, Priority, QueueSettle, Remnant, SettledRow, Token,
-};
+use postrider_core::queue::{Ask, EventResult, Fate, Priority, QueueSettle, SettledRow, Token};
 use postrider_core::settle::AttemptRecord;
 use postrider_core::store::{Cancelled, DeadLetterQuery, LetterId};
 use postrider_core::subscription::Rate;
