@@ -27,6 +27,7 @@
 
 pub mod feed;
 mod spans;
+mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,7 @@ use crate::settle::{AttemptRecord, Lane};
 use crate::time::Timestamp;
 
 pub use spans::Spans;
+pub use ticket::Ticket;
 
 /// The number of a claim: what tells the lease of a row from every other one that it has had or will have. It grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
