@@ -19,15 +19,18 @@
 //! | `maintenance.rs` | what happens to old events? |
 
 mod breaker;
+mod call;
 mod fine_timer;
 mod group;
 mod handler;
+mod in_place;
 mod keeper;
 mod lanes;
 mod maintenance;
 mod owner;
 mod permits;
 mod poller;
+mod reader;
 mod relay;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;

@@ -41,6 +41,39 @@ impl Permits {
     }
 }
 
+/// How one loop takes leave: at once, or by waiting for it.
+#[derive(Debug)]
+pub(crate) struct Leave {
+    permits: Permits,
+    /// Leave that was waited for.
+    given: Option<Permit>,
+    wanted: bool,
+}
+
+impl Leave {
+    pub(crate) fn new(permits: Permits) -> Self {
+        Self { permits, given: None, wanted: false }
+    }
+
+    /// Leave for one hand-out; if there is none, it is waited for.
+    pub(crate) fn take(&mut self) -> Option<Permit> {
+        let permit = self.given.take().or_else(|| self.permits.try_take());
+        self.wanted = permit.is_none();
+        permit
+    }
+
+    /// Waits for leave that was refused; for ever if none was. Cancel safe.
+    pub(crate) async fn wait(&self) -> Permit {
+        if self.wanted { self.permits.take().await } else { std::future::pending().await }
+    }
+
+    /// Keeps leave that was waited for.
+    pub(crate) fn keep(&mut self, permit: Permit) {
+        self.wanted = false;
+        self.given = Some(permit);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -60,7 +60,7 @@ impl QueueTuning {
         {
             return Err(Error::invalid("`fair` names a header: `header:tenant`"));
         }
-        self.rate.map_or(Ok(()), |rate| rate.check())
+        self.rate.map_or(Ok(()), Rate::check)
     }
 }
 

@@ -34,10 +34,10 @@ impl<S: LogStore> Owner<S> {
                 ),
             ));
         }
-        let delivered = self.at_end && self.nothing_due && self.lanes.is_empty();
+        let delivered = self.reader.at_end && self.nothing_due && self.lanes.is_empty();
         // What is in memory of a paused subscription stays above the mark.
         let halted = self.paused && !self.lanes.is_running();
-        Ok((delivered || halted) && settled && self.fetching.is_none() && self.tasks.is_empty())
+        Ok((delivered || halted) && settled && self.reader.fetching.is_none() && self.tasks.is_empty())
     }
 
     /// Ends in order. Bounded by the time-out of the drain and the tries of the last settle.
