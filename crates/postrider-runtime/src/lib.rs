@@ -20,16 +20,20 @@
 
 mod breaker;
 mod call;
+mod claims;
+mod feeding;
 mod fine_timer;
 mod group;
 mod handler;
 mod in_place;
 mod keeper;
 mod lanes;
+mod leases;
 mod maintenance;
 mod owner;
 mod permits;
 mod poller;
+mod queue;
 mod reader;
 mod relay;
 #[cfg(feature = "sabotage")]

@@ -18,6 +18,8 @@
 mod drain;
 mod hand_out;
 
+pub(crate) use drain::{LAST_TRIES, LAST_TRY_WAIT};
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,18 +40,19 @@ use crate::in_place::InPlace;
 use crate::keeper::Membership;
 use crate::lanes::{Attempted, Lanes, Rules, Wanted};
 use crate::permits::{Leave, Permit, Permits};
+use crate::queue::Fed;
 use crate::reader::{Reader, Rested};
 use crate::relay::Summary;
 use crate::worker::Work;
 
 /// An event that runs longer than this does not hold back the mark.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// How often positions move over events that the filter passes over.
-const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
 /// How often rows are looked for that somebody else has made due, e.g. by a replay.
 const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
-const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
-const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
+pub(crate) const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What a worker gets from its relay.
 #[derive(Clone)]
@@ -63,6 +66,8 @@ pub(crate) struct Context {
     /// Whether to end when nothing is left that can be delivered now.
     pub(crate) until_idle: bool,
     pub(crate) seed: u64,
+    /// What a queue's feeder and worker tell each other.
+    pub(crate) fed: Fed,
     #[cfg(feature = "sabotage")]
     pub(crate) sabotage: Option<crate::sabotage::Sabotage>,
 }

@@ -21,6 +21,11 @@ impl Permits {
         Self(self.0.iter().chain([limit]).cloned().collect())
     }
 
+    /// How many hand-outs could begin now.
+    pub(crate) fn available(&self) -> usize {
+        self.0.iter().map(|limit| limit.available_permits()).min().unwrap_or(usize::MAX)
+    }
+
     /// Leave at once, if there is any.
     pub(crate) fn try_take(&self) -> Option<Permit> {
         let all = self.0.iter().map(|limit| Arc::clone(limit).try_acquire_owned());

@@ -49,6 +49,11 @@ impl<S: LogStore> Reader<S> {
         }
     }
 
+    /// Where to read on in the log.
+    pub(crate) fn read_to(&self) -> Position {
+        self.read_to
+    }
+
     /// Begins a read, if it is time and none is under way.
     pub(crate) fn begin(&mut self, room: Option<Room>) {
         let (None, Some(room)) = (&self.fetching, room) else { return };

@@ -159,6 +159,12 @@ impl MemoryStore {
         self.lock().effects.clone()
     }
 
+    /// What a handler of a queue has kept for an event.
+    pub fn result_of(&self, subscription: &str, event: EventId) -> Option<String> {
+        let state = self.lock();
+        state.subscriptions.get(subscription)?.queue.results.get(&event).cloned()
+    }
+
     /// Every audited action, oldest first.
     pub fn audit(&self) -> Vec<AuditLine> {
         self.lock().audit.clone()

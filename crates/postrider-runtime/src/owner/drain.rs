@@ -11,8 +11,8 @@ use tracing::warn;
 use super::{Ended, Owner, RowCall};
 
 /// How often the last settle is tried, and how long apart.
-const LAST_TRIES: u32 = 20;
-const LAST_TRY_WAIT: Duration = Duration::from_millis(100);
+pub(crate) const LAST_TRIES: u32 = 20;
+pub(crate) const LAST_TRY_WAIT: Duration = Duration::from_millis(100);
 
 impl<S: LogStore> Owner<S> {
     /// Whether it is time to end.
