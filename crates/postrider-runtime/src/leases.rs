@@ -54,7 +54,7 @@ pub(crate) const CLAIM_EVENTS_MAX: usize = 10_000;
 const UNSETTLED_ROWS_MAX: usize = 10_000;
 /// A handler that takes longer gets nothing in advance.
 const PREPARED_TOOK_MAX: Duration = Duration::from_millis(50);
-/// A row that is to be handed out alone waits no longer than this for the others to end.
+/// A row that is to be handed out alone waits no longer than this for the others to end, and they for it.
 const ALONE_WITHIN: Duration = Duration::from_secs(1);
 
 const NOT_TOUCHED: Again = Again { after: Duration::ZERO, count: Count::Nothing };
@@ -75,6 +75,8 @@ pub(crate) struct Leases {
     ready_count: usize,
     /// A row that is to be handed out alone, and when it is handed out at the latest.
     last_chance: Option<(RowKey, Duration)>,
+    /// The hand-out of such a row, and until when nothing is claimed beside it.
+    alone: Option<(usize, Duration)>,
     /// Whether the last claim brought such a row, so that others may follow.
     careful: bool,
     running: Slab<Out>,
@@ -157,6 +159,7 @@ impl Leases {
             ready: VecDeque::new(),
             ready_count: 0,
             last_chance: None,
+            alone: None,
             careful: false,
             running: Slab::new(),
             blocks: VecDeque::new(),
@@ -175,7 +178,8 @@ impl Leases {
     pub(crate) fn room(&self, free: usize, now: Duration) -> Option<usize> {
         let full = self.bytes + limits::CHUNK_BYTES_MAX > limits::SPAN_BYTES_MAX
             || self.finished.len() >= UNSETTLED_ROWS_MAX
-            || self.last_chance.is_some();
+            || self.last_chance.is_some()
+            || self.alone.is_some_and(|(_, until)| now < until);
         let soon = if self.took() < PREPARED_TOOK_MAX { self.recently.finished(now) } else { 0 };
         let wanted = free.saturating_add(soon).min(CLAIM_EVENTS_MAX);
         // Little by little would cost a transaction each time.
@@ -311,10 +315,12 @@ impl Leases {
             self.ready_count -= 1;
             items.push(item);
         }
-        if items.is_empty() {
-            items.extend(self.take_last_chance(now));
+        if !items.is_empty() {
+            return Some(self.start(items));
         }
-        (!items.is_empty()).then(|| self.start(items))
+        let out = self.take_last_chance(now).map(|item| self.start(vec![item]))?;
+        self.alone = Some((out.ticket, now + ALONE_WITHIN));
+        Some(out)
     }
 
     fn take_last_chance(&mut self, now: Duration) -> Option<Item> {
@@ -364,9 +370,10 @@ impl Leases {
         self.running[out].items.iter().map(|item| self.rows[&item.row].events[item.index].event.id).collect()
     }
 
-    /// When the row that waits to be alone is handed out at the latest.
-    pub(crate) fn alone_at(&self) -> Option<Duration> {
-        self.last_chance.map(|(_, at)| at)
+    /// When it is over that a row waits to be alone, or that others wait for it.
+    pub(crate) fn alone_until(&self) -> Option<Duration> {
+        let waiting = self.last_chance.map(|(_, at)| at);
+        waiting.or_else(|| self.alone.map(|(_, until)| until))
     }
 
     /// Whether something could be handed out now.

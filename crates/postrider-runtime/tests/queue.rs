@@ -306,15 +306,14 @@ async fn a_long_job_is_nobody_elses_while_its_worker_lives() {
     assert_eq!((delivered, scene.sorted()), (3, range(3)));
 }
 
-/// Lets no call of this name through while it is on.
-struct Blocks {
-    call: &'static str,
-    on: AtomicBool,
-}
+/// Lets no call of a worker through while it is on.
+#[derive(Default)]
+struct Stall(AtomicBool);
 
-impl Interference for Blocks {
+impl Interference for Stall {
     fn at(&self, moment: Moment) -> Passage {
-        if moment.call == self.call && self.on.load(Ordering::Relaxed) {
+        let concerned = ["extend", "claim", "queue_settle", "sweep"].contains(&moment.call);
+        if concerned && self.0.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
         Box::pin(std::future::ready(Ok(())))
@@ -324,8 +323,8 @@ impl Interference for Blocks {
 #[tokio::test(start_paused = true)]
 async fn a_stalled_worker_is_fenced_and_its_handler_cancelled() {
     let scene = Scene::new(&["a"]).await;
-    let blocks = Arc::new(Blocks { call: "extend", on: AtomicBool::new(true) });
-    let stalled = scene.store.clone().with_interference(Arc::clone(&blocks) as Arc<dyn Interference>);
+    let stall = Arc::new(Stall::default());
+    let stalled = scene.store.clone().with_interference(Arc::clone(&stall) as Arc<dyn Interference>);
     let told: Arc<Mutex<Option<Duration>>> = Arc::default();
     let (note, began) = (Arc::clone(&told), scene.began);
     let worker = scene.worker(subscription(), move |delivery| {
@@ -337,15 +336,17 @@ async fn a_stalled_worker_is_fenced_and_its_handler_cancelled() {
         }
     });
     let stalled = Scene::start_relay(Relay::new(stalled).retention(None).seed(2).worker(worker));
+    pass(SECOND).await;
+    stall.0.store(true, Ordering::Relaxed);
+    let other = scene.start(scene.worker(subscription(), done));
     pass(LEASE * 2).await;
     let told = told.lock().unwrap().expect("the handler was told to end");
-    assert!(told > LEASE / 2 && told < LEASE, "{told:?}: before anybody else could begin");
-    let other = scene.start(scene.worker(subscription(), done));
-    blocks.on.store(false, Ordering::Relaxed);
-    pass(LEASE * 2).await;
-    let summaries = (other.stop().await.delivered, stalled.stop().await);
-    assert_eq!(summaries.0, 1);
-    assert_eq!((summaries.1.delivered, scene.left().await), (0, (0, 0, 0, 0)));
+    let again = scene.times(1)[1];
+    assert!(told > LEASE / 2 && told < LEASE && again >= LEASE, "told at {told:?}, begun again at {again:?}");
+    stall.0.store(false, Ordering::Relaxed);
+    pass(LEASE).await;
+    assert_eq!((other.stop().await.delivered, scene.left().await), (1, (0, 0, 0, 0)));
+    assert_eq!((stalled.stop().await.delivered, scene.ids().len()), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]

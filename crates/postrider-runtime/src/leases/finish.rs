@@ -24,7 +24,7 @@ impl Leases {
         let mut tally = Tally::default();
         let mut attempted = attempted.into_iter();
         let mut untried = Vec::new();
-        for item in self.running.remove(out).items {
+        for item in self.end_out(out) {
             let attempted = attempted.next().unwrap_or_else(|| Attempted {
                 outcome: Outcome::Retry(Failure::retry("the handler returned no outcome for this event")),
                 took: Duration::ZERO,
@@ -123,9 +123,15 @@ impl Leases {
         matches!(held, Some(HeldState::Running { ticket, .. }) if ticket.is_cancelled())
     }
 
+    /// Takes a hand-out that is over.
+    fn end_out(&mut self, out: usize) -> Vec<Item> {
+        self.alone = self.alone.filter(|(alone, _)| *alone != out);
+        self.running.remove(out).items
+    }
+
     /// Ends a hand-out whose future was dropped: its events have not been touched, as far as anybody knows.
     pub(crate) fn abandon(&mut self, out: usize) {
-        for item in self.running.remove(out).items {
+        for item in self.end_out(out) {
             self.finish_item(item, HeldState::Stays(Remnant::Again(NOT_TOUCHED)));
         }
     }
@@ -175,7 +181,7 @@ impl Leases {
         // What it had to settle would be fenced.
         self.finished.retain(|finished| finished.row.token != token);
         for out in &outs {
-            for item in self.running.remove(*out).items.into_iter().rev() {
+            for item in self.end_out(*out).into_iter().rev() {
                 if self.is_cancelled(item) {
                     self.finish_item(item, HeldState::Stays(Remnant::Again(NOT_TOUCHED)));
                 } else {

@@ -16,10 +16,6 @@ use crate::permits::Permit;
 
 /// Hand-outs between two looks at everything else.
 const BURST: usize = 256;
-/// A handler that needs less gets several events in one call.
-const FAST: Duration = Duration::from_micros(100);
-/// So many.
-const FAST_EVENTS: usize = 32;
 
 impl<S: QueueStore> Queue<S> {
     /// Hands out what is ready and permitted. Returns whether there may be more.
@@ -67,11 +63,9 @@ impl<S: QueueStore> Queue<S> {
     /// How many events one hand-out holds at the most.
     pub(super) fn batch_events(&self) -> usize {
         let shape = self.handle.shape();
-        if shape.parts > 1 {
-            return shape.events;
-        }
-        // One that takes its time gets one event, so that each can be given to whoever is free.
-        if self.leases.took() < FAST { FAST_EVENTS.min(shape.events) } else { 1 }
+        // Those that take one event at a time get one, however fast they are: in a run of several, one that is slow would
+        // keep the others waiting behind it, and nobody else could take them.
+        if shape.parts > 1 { shape.events } else { 1 }
     }
 
     fn begin_task(&mut self, out: usize, handling: Handling, permit: Permit) {
