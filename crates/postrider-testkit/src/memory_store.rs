@@ -32,8 +32,8 @@ use postrider_core::store::{
 };
 use postrider_core::time::Clock;
 use postrider_core::{
-    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, QueueStore, Result, ShardSet,
-    Start, Store, Subscription, Timestamp, Tuning,
+    DeliveryState, Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, QueueStore,
+    Result, ShardSet, Start, Store, Subscription, Timestamp, Tuning,
 };
 use tokio::sync::{Notify, watch};
 
@@ -152,6 +152,18 @@ impl MemoryStore {
     /// How often shards were taken that their last owner had not given back in order.
     pub fn take_overs(&self) -> u64 {
         self.lock().take_overs
+    }
+
+    /// How often a claim of a queue was reaped.
+    pub fn reaps(&self) -> u64 {
+        self.lock().reaps
+    }
+
+    /// The events that are dead letters of a subscription.
+    pub fn dead(&self, subscription: &str) -> Vec<EventId> {
+        let state = self.lock();
+        let rows = state.subscriptions.get(subscription).into_iter().flat_map(|progress| &progress.rows);
+        rows.filter(|(_, row)| row.state == DeliveryState::Dead).map(|(id, _)| *id).collect()
     }
 
     /// What transactional handlers have written, in the order of their commits.

@@ -12,7 +12,9 @@ use postrider_core::queue::{
 use postrider_core::refusal::subscription_missing;
 use postrider_core::settle::{Hold, Lane, MemberId};
 use postrider_core::store::{Cancelled, DeliveryReport, LetterId};
-use postrider_core::{DeliveryState, Event, EventId, Fair, OnDead, Result, Subscription, Timestamp, limits};
+use postrider_core::{
+    DeliveryState, Event, EventId, Fair, OnDead, Result, Shard, Subscription, Timestamp, limits,
+};
 
 use super::AuditLine;
 use super::state::{Progress, State, StoredRow, Time};
@@ -271,9 +273,11 @@ impl State {
         time: Time,
     ) -> Result<QueueSettled> {
         let member = self.members.get(&member).map(|member| member.name.clone()).unwrap_or_default();
-        let shards = self.shards;
-        let progress = self
-            .subscriptions
+        let Self { subscriptions, events, shards, .. } = self;
+        // By its key even where that gives no order.
+        let shard =
+            |id: EventId| Shard::of(events.get(&id).and_then(|event| event.key.as_ref()), id, *shards);
+        let progress = subscriptions
             .get_mut(&subscription.name)
             .filter(|progress| progress.subscription.id == subscription.id)
             .ok_or_else(|| subscription_missing(&subscription.name))?;
@@ -283,7 +287,7 @@ impl State {
             match progress.queue.rows.get(&row.id) {
                 Some(found) if found.standing == Standing::Leased && found.token == row.token => {
                     ours.extend(found.events.iter());
-                    progress.settle_row(row, shards, time.now);
+                    progress.settle_row(row, &shard, time.now);
                 }
                 _ => settled.fenced.push(row.id),
             }
@@ -327,6 +331,7 @@ impl State {
             _ => None,
         });
         swept.next_due_in = next.min().map(|at| at.since(time.now));
+        self.reaps += swept.reaped;
         Ok(swept)
     }
 
@@ -393,7 +398,7 @@ impl Progress {
         }
     }
 
-    fn settle_row(&mut self, settled: &SettledRow, shards: u16, now: Timestamp) {
+    fn settle_row(&mut self, settled: &SettledRow, shard: &dyn Fn(EventId) -> Shard, now: Timestamp) {
         let cancelled =
             self.queue.claims.get(&settled.token).map(|claim| claim.cancelled.clone()).unwrap_or_default();
         let mut row = self.queue.rows.remove(&settled.id).expect("it was found just now");
@@ -406,7 +411,7 @@ impl Progress {
                 row.again(*again, now);
                 self.queue.rows.insert(settled.id, row);
             }
-            Fate::Dead => self.bury(settled.id, row, shards, now),
+            Fate::Dead => self.bury(settled.id, row, shard(settled.id), now),
             Fate::Split(remnants) => {
                 for (event, remnant) in remnants.iter().filter(|(event, _)| !cancelled.contains(event)) {
                     let mut part = row.part(*event);
@@ -416,7 +421,7 @@ impl Progress {
                             part.again(*again, now);
                             self.queue.rows.insert(*event, part);
                         }
-                        Remnant::Dead => self.bury(*event, part, shards, now),
+                        Remnant::Dead => self.bury(*event, part, shard(*event), now),
                         Remnant::Running => {
                             part.standing = Standing::Leased;
                             self.queue.rows.insert(*event, part);
@@ -431,10 +436,9 @@ impl Progress {
     }
 
     /// Makes an event a dead letter.
-    fn bury(&mut self, event: EventId, row: Queued, shards: u16, now: Timestamp) {
-        let key = row.lane.as_ref().map(|lane| &lane.key);
+    fn bury(&mut self, event: EventId, row: Queued, shard: Shard, now: Timestamp) {
         let letter = StoredRow {
-            shard: postrider_core::Shard::of(key, event, shards),
+            shard,
             parks: row.lane.is_some() && self.subscription.on_dead == OnDead::Hold,
             lane: row.lane,
             turn: row.turn,
