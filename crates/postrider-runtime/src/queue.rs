@@ -156,7 +156,8 @@ struct End {
 
 /// A hand-out that has ended.
 struct Finished {
-    out: usize,
+    /// None if nobody waits for it any more.
+    out: Option<usize>,
     attempted: Vec<Attempted>,
 }
 
@@ -369,6 +370,10 @@ impl<S: QueueStore> Queue<S> {
     /// Forgets a claim, and ends its handlers at once: others may be at work on its events.
     fn lose(&mut self, token: Token) {
         self.claims.forget(token);
+        #[cfg(feature = "sabotage")]
+        if self.context.sabotage == Some(crate::sabotage::Sabotage::KeepLost) {
+            return;
+        }
         let outs = self.leases.lose(token);
         if !outs.is_empty() {
             debug!(

@@ -223,15 +223,19 @@ impl MemoryStore {
     ) -> Result<T> {
         self.call(call, None, |state, time| {
             let result = apply(state, time)?;
-            if !self.interference.as_ref().is_some_and(|interference| interference.loses_wake()) {
-                self.shared.wake.notify_waiters();
-                // And one for whoever is between its read and its wait.
-                self.shared.wake.notify_one();
-                self.shared.watches.send_replace(());
-            }
+            self.give_wake();
             Ok(result)
         })
         .await
+    }
+
+    fn give_wake(&self) {
+        if !self.interference.as_ref().is_some_and(|interference| interference.loses_wake()) {
+            self.shared.wake.notify_waiters();
+            // And one for whoever is between its read and its wait.
+            self.shared.wake.notify_one();
+            self.shared.watches.send_replace(());
+        }
     }
 }
 
@@ -464,7 +468,14 @@ impl QueueStore for MemoryStore {
     }
 
     async fn sweep(&self, subscription: &Subscription) -> Result<Swept> {
-        self.call_and_wake("sweep", |state, time| state.sweep(subscription, time)).await
+        self.call("sweep", None, |state, time| {
+            let swept = state.sweep(subscription, time)?;
+            if swept.reaped + swept.due > 0 {
+                self.give_wake();
+            }
+            Ok(swept)
+        })
+        .await
     }
 
     async fn delivery_cancel(&self, letter: &LetterId, actor: &str) -> Result<Option<Cancelled>> {
