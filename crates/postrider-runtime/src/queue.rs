@@ -298,7 +298,7 @@ impl<S: QueueStore> Queue<S> {
             if self.claiming.is_none() && self.wanted().is_some() {
                 consider(Some(self.claim_at));
             }
-            consider(self.leases.alone_until());
+            consider(self.leases.alone_until().filter(|at| *at > now));
             if let Permission::Not { until } = self.breaker.permission(now) {
                 consider(until);
             }

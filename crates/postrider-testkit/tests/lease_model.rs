@@ -137,9 +137,9 @@ struct Leases {
 }
 
 /// A block alone and much trouble.
-const DEEP: Leases = Leases { rules: Rules::Sound, faults: 3, claims: 4, beside: false };
+const DEEP: Leases = Leases { rules: Rules::Sound, faults: 2, claims: 4, beside: false };
 /// A block, an event beside it, and a little trouble.
-const WIDE: Leases = Leases { rules: Rules::Sound, faults: 1, claims: 3, beside: true };
+const WIDE: Leases = Leases { rules: Rules::Sound, faults: 2, claims: 3, beside: true };
 
 impl Leases {
     /// Whether the store accepts a settle of a row under a token.

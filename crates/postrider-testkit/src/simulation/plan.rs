@@ -133,7 +133,7 @@ impl Plan {
             cut_off,
             clock_jump,
         };
-        if rng.u32(0..3) == 0 {
+        if rng.u32(0..4) == 0 {
             plan.queue(&mut rng);
         }
         plan
