@@ -284,7 +284,9 @@ mod tests {
 
     fn event(headers: &[(&str, &str)]) -> Event {
         let mut all = Headers::default();
-        headers.iter().for_each(|(name, value)| all.set(name, *value));
+        for (name, value) in headers {
+            all.set(name, *value);
+        }
         Event {
             id: EventId(1),
             topic: Topic::new("order"),

@@ -203,7 +203,7 @@ async fn everything_is_delivered_once_and_in_order_per_key_by_many_handlers() {
 
 #[tokio::test(start_paused = true)]
 async fn blocks_and_batches_bring_everything_once() {
-    let scene = Scene::new(&[""; 2_500]).await;
+    let scene = Scene::new(&vec![""; 2_500]).await;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let batches = Arc::clone(&seen);
     let worker = Worker::new(unordered()).batch_events(64).batch(move |batch: Vec<Delivery>| {

@@ -143,7 +143,7 @@ const WIDE: Leases = Leases { rules: Rules::Sound, faults: 2, claims: 3, beside:
 
 impl Leases {
     /// Whether the store accepts a settle of a row under a token.
-    fn accepts(&self, state: &State, row: usize, token: Token) -> bool {
+    fn accepts(self, state: &State, row: usize, token: Token) -> bool {
         state.rows[row].is_some_and(|row| match self.rules {
             Rules::SettleById => true,
             Rules::SettleByIdAndState => row.leased.is_some(),
@@ -177,7 +177,7 @@ impl Leases {
         Some(())
     }
 
-    fn arrive(&self, state: &mut State, settle: Settle, heard: bool) {
+    fn arrive(self, state: &mut State, settle: Settle, heard: bool) {
         state.wire.remove(&settle);
         if self.accepts(state, settle.row, settle.token) {
             let row = state.rows[settle.row].take().expect("it is accepted because it is there");
@@ -185,7 +185,7 @@ impl Leases {
             state.broken.foreign |= events.clone().any(|event| state.claimed_last[event] != settle.token);
             state.broken.zombie |= row.leased != Some(settle.token);
             for (event, outcome) in events.zip(settle.outcomes) {
-                self.settle_event(state, event, outcome, settle.token);
+                Self::settle_event(state, event, outcome, settle.token);
             }
             forget_empty_claims(state);
         }
@@ -198,7 +198,7 @@ impl Leases {
         }
     }
 
-    fn settle_event(&self, state: &mut State, event: usize, outcome: Outcome, token: Token) {
+    fn settle_event(state: &mut State, event: usize, outcome: Outcome, token: Token) {
         match outcome {
             Outcome::Acked => state.ends[event] = End::Done,
             Outcome::Runs => state.rows[event] = Some(Row { events: 1, leased: Some(token) }),
@@ -213,7 +213,7 @@ impl Leases {
         }
     }
 
-    fn reap(&self, state: &mut State) -> Option<()> {
+    fn reap(self, state: &mut State) -> Option<()> {
         for (row, token) in state.reaping.take()? {
             let Some(stored) = state.rows[row] else { continue };
             let Some(leased) = stored.leased else { continue };
@@ -241,7 +241,7 @@ impl Leases {
         Some(())
     }
 
-    fn actions_of(&self, state: &State, me: usize, actions: &mut Vec<Action>) {
+    fn actions_of(self, state: &State, me: usize, actions: &mut Vec<Action>) {
         let Some(hold) = &state.workers[me] else {
             let ready = (0..EVENTS).filter(|row| state.rows[*row].is_some_and(|row| row.leased.is_none()));
             actions.extend(ready.filter(|_| state.newest < self.claims).map(|row| Action::Claim(me, row)));
