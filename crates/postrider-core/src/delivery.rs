@@ -22,6 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::limits;
+use crate::queue::Ticket;
+use crate::time::format_duration;
 
 /// Where a delivery stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,6 +98,8 @@ pub struct Delivery {
     pub attempt: u32,
     /// What all deliveries of the subscription share.
     pub origin: Arc<Origin>,
+    /// What the handler holds of its lease; none in mode `log`, where the member holds all that there is to hold.
+    pub ticket: Option<Ticket>,
 }
 
 /// Where a delivery comes from.
@@ -108,6 +112,38 @@ pub struct Origin {
 }
 
 impl Delivery {
+    /// A delivery without a ticket.
+    pub fn new(event: Arc<Event>, attempt: u32, origin: Arc<Origin>) -> Self {
+        Self { event, attempt, origin, ticket: None }
+    }
+
+    /// Waits until the work is no longer wanted, which in mode `log` never happens. Cancel safe.
+    ///
+    /// ```
+    /// # use postrider_core::{Delivery, Failure};
+    /// # async fn render(_: &Delivery) {}
+    /// async fn handle(delivery: Delivery) -> Result<(), Failure> {
+    ///     // With an async runtime this would be a `select!` with the work itself.
+    ///     if delivery.is_cancelled() {
+    ///         return Ok(());
+    ///     }
+    ///     render(&delivery).await;
+    ///     Ok(())
+    /// }
+    /// # let _ = handle;
+    /// ```
+    pub async fn cancelled(&self) {
+        match &self.ticket {
+            Some(ticket) => ticket.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether the work is no longer wanted: see [`Ticket::is_cancelled`].
+    pub fn is_cancelled(&self) -> bool {
+        self.ticket.as_ref().is_some_and(Ticket::is_cancelled)
+    }
+
     /// The id by which a receiver recognises a repeated delivery of the same event.
     pub fn dedup_id(&self) -> String {
         self.event.dedup_id(&self.origin.store_id)
@@ -153,6 +189,8 @@ pub enum FailureClass {
     Permanent,
     /// The receiver is down, whatever the event. Costs no attempt and opens the circuit breaker.
     Unavailable,
+    /// Not a failure at all: the event is to be left alone for a while. Costs no attempt.
+    Snoozed,
 }
 
 impl Failure {
@@ -169,6 +207,24 @@ impl Failure {
     /// The receiver is down.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(FailureClass::Unavailable, message)
+    }
+
+    /// Leave the event alone for this long: what it needs is not there yet. It costs no attempt and leaves no trace.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use postrider_core::Failure;
+    /// # fn is_ready() -> bool { false }
+    /// # fn handle() -> Result<(), Failure> {
+    /// if !is_ready() {
+    ///     return Err(Failure::snooze(Duration::from_secs(60)));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// # assert!(handle().is_err());
+    /// ```
+    pub fn snooze(delay: Duration) -> Self {
+        Self::new(FailureClass::Snoozed, format!("snoozed for {}", format_duration(delay))).after(delay)
     }
 
     fn new(class: FailureClass, message: impl Into<String>) -> Self {

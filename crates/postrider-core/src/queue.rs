@@ -27,6 +27,7 @@
 
 pub mod feed;
 mod spans;
+mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,7 @@ use crate::settle::{AttemptRecord, Lane};
 use crate::time::Timestamp;
 
 pub use spans::Spans;
+pub use ticket::Ticket;
 
 /// The number of a claim: what tells the lease of a row from every other one that it has had or will have. It grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -282,7 +284,9 @@ mod tests {
 
     fn event(headers: &[(&str, &str)]) -> Event {
         let mut all = Headers::default();
-        headers.iter().for_each(|(name, value)| all.set(name, *value));
+        for (name, value) in headers {
+            all.set(name, *value);
+        }
         Event {
             id: EventId(1),
             topic: Topic::new("order"),

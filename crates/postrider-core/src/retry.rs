@@ -51,6 +51,8 @@ pub enum Verdict {
     Dead,
     /// As if it had never been handed out: no attempt is counted.
     Untried,
+    /// The same, but not before this long.
+    Snooze(Duration),
 }
 
 impl RetryPolicy {
@@ -109,6 +111,9 @@ impl RetryPolicy {
             Outcome::Dead(_) => Verdict::Dead,
             Outcome::Retry(failure) => match failure.class() {
                 FailureClass::Unavailable => Verdict::Untried,
+                FailureClass::Snoozed => {
+                    Verdict::Snooze(failure.retry_after().unwrap_or_default().min(limits::RETRY_DELAY_MAX))
+                }
                 FailureClass::Permanent => Verdict::Dead,
                 FailureClass::Retryable if attempt >= self.attempts_max => Verdict::Dead,
                 FailureClass::Retryable => Verdict::Again(
@@ -266,6 +271,14 @@ mod tests {
         let policy = RetryPolicy::default().attempts_max(1);
         assert_eq!(policy.judge(1, &Outcome::Retry(Failure::unavailable("down")), 0.0), Verdict::Untried);
         assert_eq!(policy.judge(9, &Outcome::Untried, 0.0), Verdict::Untried);
+    }
+
+    #[test]
+    fn a_snooze_costs_no_attempt_and_is_bounded() {
+        let policy = RetryPolicy::default().attempts_max(1);
+        let snooze = |delay| policy.judge(1, &Outcome::Retry(Failure::snooze(delay)), 0.0);
+        assert_eq!(snooze(SECOND), Verdict::Snooze(SECOND));
+        assert_eq!(snooze(Duration::MAX), Verdict::Snooze(limits::RETRY_DELAY_MAX));
     }
 
     #[test]

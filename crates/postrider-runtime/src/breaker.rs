@@ -75,17 +75,12 @@ impl Breaker {
     /// Takes note of an outcome. Returns whether this one opened the breaker.
     pub(crate) fn note(&mut self, id: EventId, outcome: &Outcome, now: Duration) -> bool {
         match outcome {
-            Outcome::Untried => {
-                // A probe that was not even tried leaves the question open.
-                if self.state == State::Probing {
-                    self.state = State::Open { until: now };
-                }
-                false
-            }
+            Outcome::Untried => self.leave_open(now),
             Outcome::Ack | Outcome::Dead(_) => self.close(),
             Outcome::Retry(failure) => match failure.class() {
                 // It answered, so it is there.
                 FailureClass::Permanent => self.close(),
+                FailureClass::Snoozed => self.leave_open(now),
                 FailureClass::Unavailable => self.open(now, failure.retry_after()),
                 FailureClass::Retryable => {
                     if !self.failing.contains(&id) {
@@ -101,6 +96,14 @@ impl Breaker {
     /// Whether the receiver is believed to be down.
     pub(crate) fn is_open(&self) -> bool {
         self.state != State::Closed
+    }
+
+    /// A probe that was not even tried leaves the question open.
+    fn leave_open(&mut self, now: Duration) -> bool {
+        if self.state == State::Probing {
+            self.state = State::Open { until: now };
+        }
+        false
     }
 
     fn close(&mut self) -> bool {

@@ -20,11 +20,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use postrider_core::balance::Plan;
 use postrider_core::settle::Taken;
-use postrider_core::{Error, ErrorKind, LogStore, Members, Result, ShardSet};
+use postrider_core::{Error, ErrorKind, Members, Mode, QueueStore, Result, ShardSet};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::feeding;
 use crate::owner::{Context, Ended, Owner};
 use crate::relay::Summary;
 use crate::worker::Duty;
@@ -36,7 +37,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Runs one worker until it has drained.
-pub(crate) async fn run<S: LogStore>(store: S, duty: Duty<S>, context: Context) -> Result<Summary> {
+pub(crate) async fn run<S: QueueStore>(store: S, duty: Duty<S>, context: Context) -> Result<Summary> {
     let rng = fastrand::Rng::with_seed(context.seed);
     let group = Group {
         store,
@@ -55,7 +56,7 @@ pub(crate) async fn run<S: LogStore>(store: S, duty: Duty<S>, context: Context) 
     group.run().await
 }
 
-struct Group<S: LogStore> {
+struct Group<S: QueueStore> {
     store: S,
     duty: Duty<S>,
     context: Context,
@@ -99,7 +100,7 @@ enum Asked {
     Failed,
 }
 
-impl<S: LogStore> Group<S> {
+impl<S: QueueStore> Group<S> {
     async fn run(mut self) -> Result<Summary> {
         let mut asking = None;
         loop {
@@ -135,12 +136,20 @@ impl<S: LogStore> Group<S> {
         self.owners.is_empty() && (self.context.stop.is_cancelled() || nothing_more)
     }
 
+    /// How many members share the shards. A queue has one feeder; its workers share what that feeds.
+    fn members(&self) -> Members {
+        match self.duty.subscription.mode {
+            Mode::Log => self.duty.subscription.tuning.members,
+            Mode::Queue => Members::One,
+        }
+    }
+
     /// Asks who holds what, and takes what should be ours. Dropping it at any moment does no harm: shards that were
     /// taken meanwhile are found at the next time, and taken anew.
     fn ask(&self) -> impl Future<Output = Result<Asked>> + Send + use<S> {
         let (store, name, wait) = (self.store.clone(), self.duty.subscription.name.clone(), self.wait);
         let (membership, stands) = (self.context.membership.clone(), !self.context.until_idle);
-        let members = self.duty.subscription.tuning.members;
+        let members = self.members();
         let held = self.held.iter().fold(ShardSet::default(), |all, held| all.union(held.shards));
         async move {
             tokio::time::sleep(wait).await;
@@ -206,21 +215,27 @@ impl<S: LogStore> Group<S> {
         if self.owners.is_empty() {
             let limit = || Arc::new(Semaphore::new(tuning.concurrency as usize));
             // Where one owner works for all shards its own count will do.
-            self.limit = (tuning.members == Members::Many).then(limit);
+            self.limit = (self.members() == Members::Many).then(limit);
         }
         let give = self.context.stop.child_token();
         let mut context = Context { stop: give.clone(), seed: self.rng.u64(..), ..self.context.clone() };
         if let Some(limit) = &self.limit {
             context.permits = context.permits.and(limit);
         }
-        let owner = Owner::new(self.store.clone(), taken, self.duty.work.clone(), context);
         self.begun += 1;
-        let number = self.begun;
-        self.held.push(Held { owner: number, shards, give });
-        self.owners.push(Box::pin(async move {
-            let (summary, ended) = owner.run().await;
-            Finished { owner: number, shards, summary, ended }
-        }));
+        let owner = self.begun;
+        self.held.push(Held { owner, shards, give });
+        let (store, work) = (self.store.clone(), self.duty.work.clone());
+        self.owners.push(match self.duty.subscription.mode {
+            Mode::Log => Box::pin(async move {
+                let (summary, ended) = Owner::new(store, taken, work, context).run().await;
+                Finished { owner, shards, summary, ended }
+            }),
+            Mode::Queue => Box::pin(async move {
+                let ended = feeding::run(store, taken, context).await;
+                Finished { owner, shards, summary: Summary::default(), ended }
+            }),
+        });
     }
 
     fn finish(&mut self, finished: Finished) -> Result<()> {

@@ -125,7 +125,8 @@ enum EntryState {
 #[derive(Debug)]
 struct FailedEntry {
     row: Row,
-    record: AttemptRecord,
+    /// None of an event that only asked for time.
+    record: Option<AttemptRecord>,
     at: Duration,
 }
 
@@ -479,7 +480,7 @@ impl Lanes {
                     (&row.event, row.attempts + 1)
                 }
             };
-            deliveries.push(Delivery { event: Arc::clone(event), attempt, origin: Arc::clone(&self.origin) });
+            deliveries.push(Delivery::new(Arc::clone(event), attempt, Arc::clone(&self.origin)));
         }
         self.running.insert(Running { parts, since: now });
         Some(HandOut { ticket, deliveries })

@@ -2,7 +2,7 @@
 //!
 //! This is the only crate that spawns tasks, and it takes time (tokio's, which tests can pause) and
 //! randomness (a seed) as arguments, so that the whole of it can be simulated. It contains no SQL: it
-//! sees a [`LogStore`](postrider_core::LogStore), handlers and sinks.
+//! sees a [`QueueStore`](postrider_core::QueueStore), handlers and sinks.
 //!
 //! The files, in the order in which an event meets them:
 //!
@@ -11,23 +11,35 @@
 //! | `relay.rs` | what does the process as a whole do, from joining to leaving? |
 //! | `keeper.rs` | how long may this process believe that it lives? |
 //! | `group.rs` | which shards of a subscription should it own? |
-//! | `owner.rs` | the loop: read, hand out, settle. **Read this first.** |
+//! | `owner.rs` | the loop of mode `log`: read, hand out, settle. **Read this first.** |
 //! | `lanes.rs` | which event may be handed out, how far may the mark move? Pure, with its proof. |
+//! | `feeding.rs` | the loop of whoever feeds a queue: read, plan, feed |
+//! | `queue.rs` | the loop of a queue's workers: claim, hand out, settle, sweep |
+//! | `leases.rs` | what is in a worker's hands, what is settled, how much is claimed? Pure, with its proof. |
+//! | `claims.rs` | how long may a claim be trusted? |
+//! | `reader.rs` | when is the log read on? |
 //! | `handler.rs`, `worker.rs` | what is done with an event? |
 //! | `breaker.rs`, `poller.rs` | when is a sick receiver asked again, when is the store? |
-//! | `permits.rs` | how much may run at a time? |
+//! | `permits.rs`, `in_place.rs` | how much may run at a time, and on which task? |
 //! | `maintenance.rs` | what happens to old events? |
 
 mod breaker;
+mod call;
+mod claims;
+mod feeding;
 mod fine_timer;
 mod group;
 mod handler;
+mod in_place;
 mod keeper;
 mod lanes;
+mod leases;
 mod maintenance;
 mod owner;
 mod permits;
 mod poller;
+mod queue;
+mod reader;
 mod relay;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;

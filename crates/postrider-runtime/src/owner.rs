@@ -17,18 +17,16 @@
 
 mod drain;
 mod hand_out;
-mod rest;
 
-use std::future::Future;
-use std::pin::Pin;
+pub(crate) use drain::{LAST_TRIES, LAST_TRY_WAIT};
+
 use std::sync::Arc;
-use std::task::{Context as PollContext, Poll, Waker};
 use std::time::Duration;
 
 use postrider_core::delivery::Origin;
 use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
-use postrider_core::store::{Pace, Watch};
-use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Position, Result};
+use postrider_core::store::Pace;
+use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Result};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -36,23 +34,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::breaker::{Breaker, Permission};
+use crate::call::{Call, optional};
 use crate::fine_timer::FineTimer;
+use crate::in_place::InPlace;
 use crate::keeper::Membership;
 use crate::lanes::{Attempted, Lanes, Rules, Wanted};
-use crate::permits::{Permit, Permits};
-use crate::poller::Poller;
+use crate::permits::{Leave, Permit, Permits};
+use crate::queue::Fed;
+use crate::reader::{Reader, Rested};
 use crate::relay::Summary;
 use crate::worker::Work;
-use rest::Rest;
 
 /// An event that runs longer than this does not hold back the mark.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// How often positions move over events that the filter passes over.
-const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
 /// How often rows are looked for that somebody else has made due, e.g. by a replay.
 const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
-const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
-const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
+pub(crate) const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// What a worker gets from its relay.
 #[derive(Clone)]
@@ -66,6 +66,8 @@ pub(crate) struct Context {
     /// Whether to end when nothing is left that can be delivered now.
     pub(crate) until_idle: bool,
     pub(crate) seed: u64,
+    /// What a queue's feeder and worker tell each other.
+    pub(crate) fed: Fed,
     #[cfg(feature = "sabotage")]
     pub(crate) sabotage: Option<crate::sabotage::Sabotage>,
 }
@@ -81,7 +83,6 @@ pub(crate) enum Ended {
 }
 
 /// Instants are durations since `began`.
-#[expect(clippy::struct_excessive_bools, reason = "each is one independent fact about the last answer")]
 pub(crate) struct Owner<S: LogStore> {
     store: S,
     hold: Hold,
@@ -95,49 +96,28 @@ pub(crate) struct Owner<S: LogStore> {
 
     lanes: Lanes,
     breaker: Breaker,
-    poller: Poller,
+    reader: Reader<S>,
     timer: FineTimer,
 
     /// Hand-outs that did not finish at once.
     tasks: JoinSet<Finished>,
-    /// Leave that was waited for.
-    permit: Option<Permit>,
-    permit_wanted: bool,
-    /// What beginning a hand-out costs on this task, on average.
-    inline_cost: Duration,
-    begun: u64,
+    leave: Leave,
+    in_place: InPlace,
 
-    fetching: Option<Call<Chunk>>,
-    /// Where to read on in the log.
-    read_to: Position,
     row_call: RowCall,
     /// A settle that must be sent again: whether it was applied is not known.
     resend: Option<Arc<Settle>>,
 
-    poll_at: Duration,
-    rest: Rest,
     due_at: Duration,
     settle_at: Duration,
     settle_gaps_at: Duration,
     error_wait: Duration,
 
     paused: bool,
-    /// Whether the last read found the end of the log.
-    at_end: bool,
     /// Whether the last look for due rows found none.
     nothing_due: bool,
     /// Since a drain began: when it ends at the latest.
     drain_until: Option<Duration>,
-}
-
-/// A store call under way; dropping it drops the wait.
-///
-/// It is polled here, not on a task of its own: that would cost a switch of threads on the way to the store
-/// and another one on the way back.
-enum Call<T> {
-    UnderWay(Pin<Box<dyn Future<Output = Result<T>> + Send>>),
-    /// It was done at once.
-    Done(Option<Result<T>>),
 }
 
 enum RowCall {
@@ -171,8 +151,7 @@ enum Happened {
     Finished(Result<Finished, JoinError>),
     Permit(Permit),
     Woken,
-    /// Whether the store keeps watch.
-    Watch(Option<Watch>),
+    Rested(Rested),
     Timer,
 }
 
@@ -195,37 +174,31 @@ impl<S: LogStore> Owner<S> {
         let pace = store.pace();
         let origin = Arc::new(Origin { subscription: subscription.name.clone(), store_id: store.id() });
         let lanes = Lanes::new(rules, Arc::clone(&origin), &taken);
+        let began = Instant::now();
         Self {
-            read_to: lanes.read_to(),
+            reader: Reader::new(store.clone(), taken.hold.clone(), lanes.read_to(), began),
             lanes,
             origin,
             hold: taken.hold,
             breaker: Breaker::new(),
-            poller: Poller::new(pace.poll_min, pace.poll_max),
             timer: FineTimer::new(pace.poll_min < Duration::from_millis(1)),
             rng: fastrand::Rng::with_seed(context.seed),
+            leave: Leave::new(context.permits.clone()),
             store,
             work,
             context,
             pace,
-            began: Instant::now(),
+            began,
             summary: Summary::default(),
             tasks: JoinSet::new(),
-            permit: None,
-            permit_wanted: false,
-            inline_cost: Duration::ZERO,
-            begun: 0,
-            fetching: None,
+            in_place: InPlace::default(),
             row_call: RowCall::None,
             resend: None,
-            poll_at: Duration::ZERO,
-            rest: Rest::Awake,
             due_at: Duration::ZERO,
             settle_at: Duration::ZERO,
             settle_gaps_at: Duration::ZERO,
             error_wait: ERROR_WAIT_MIN,
             paused: false,
-            at_end: false,
             nothing_due: false,
             drain_until: None,
         }
@@ -309,32 +282,27 @@ impl<S: LogStore> Owner<S> {
     }
 
     fn begin_fetch(&mut self) {
-        if self.fetching.is_some() || self.drain_until.is_some() || self.now() < self.poll_at {
-            return;
+        if self.drain_until.is_none() {
+            self.reader.begin(self.lanes.room());
         }
-        let Some(room) = self.lanes.room() else { return };
-        self.rest_before_read();
-        let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.read_to);
-        self.fetching = Some(Call::begin(async move { store.fetch(&hold, after, room).await }));
     }
 
     /// Waits for the next thing to happen. Cancel safe: whatever is not returned is still there.
     async fn wait(&mut self, busy: bool) -> Happened {
         let deadline = self.began + self.next_deadline();
-        let permits = self.context.permits.clone();
-        let may_wake = self.fetching.is_none() && self.drain_until.is_none();
+        let may_wake = self.reader.fetching.is_none() && self.drain_until.is_none();
         tokio::select! {
             biased;
             () = self.context.stop.cancelled(), if self.drain_until.is_none() => Happened::Stop,
             answer = answer(&mut self.row_call) => {
                 Happened::Rows(answer)
             }
-            chunk = optional(&mut self.fetching) => Happened::Fetched(chunk),
+            chunk = optional(&mut self.reader.fetching) => Happened::Fetched(chunk),
             Some(finished) = self.tasks.join_next(), if !self.tasks.is_empty() => Happened::Finished(finished),
             () = std::future::ready(()), if busy => Happened::Timer,
-            permit = permits.take(), if self.permit_wanted => Happened::Permit(permit),
+            permit = self.leave.wait() => Happened::Permit(permit),
             () = self.store.wake(), if may_wake => Happened::Woken,
-            rested = self.rest.next(!may_wake) => rested,
+            rested = self.reader.rest.next(!may_wake) => Happened::Rested(rested),
             () = self.timer.wait_until(deadline) => Happened::Timer,
         }
     }
@@ -344,8 +312,8 @@ impl<S: LogStore> Owner<S> {
         let mut next = now + LOOK_FOR_DUE_EVERY;
         let mut consider = |at: Option<Duration>| next = at.map_or(next, |at| next.min(at));
         consider(self.drain_until);
-        if self.fetching.is_none() && self.drain_until.is_none() && self.lanes.room().is_some() {
-            consider(Some(self.poll_at));
+        if self.reader.fetching.is_none() && self.drain_until.is_none() && self.lanes.room().is_some() {
+            consider(Some(self.reader.poll_at));
         }
         if matches!(self.row_call, RowCall::None) {
             if self.drain_until.is_none() && !self.paused {
@@ -370,11 +338,10 @@ impl<S: LogStore> Owner<S> {
             Happened::Stop => {
                 debug!(subscription = self.origin.subscription, "draining");
                 self.drain_until = Some(self.now() + self.context.drain_within);
-                self.fetching = None;
-                self.rest = Rest::Awake;
+                self.reader.stop();
             }
             Happened::Fetched(chunk) => {
-                self.fetching = None;
+                self.reader.fetching = None;
                 return self.fetched(chunk);
             }
             Happened::Rows(answer) => return self.rows_answered(answer),
@@ -385,15 +352,13 @@ impl<S: LogStore> Owner<S> {
                 }
             }
             Happened::Permit(permit) => {
-                self.permit_wanted = false;
-                self.permit = Some(permit);
+                self.leave.keep(permit);
             }
-            Happened::Woken => {
-                let now = self.now();
-                self.poll_at = now;
-                self.due_at = self.due_at.min(now + self.pace.settle_every);
+            Happened::Woken | Happened::Rested(Rested::Woken) => {
+                self.reader.woken();
+                self.due_at = self.due_at.min(self.now() + self.pace.settle_every);
             }
-            Happened::Watch(watch) => self.rest_answered(watch),
+            Happened::Rested(Rested::Watch(watch)) => self.reader.watch_answered(watch),
             Happened::Timer => {}
         }
         Ok(None)
@@ -403,8 +368,7 @@ impl<S: LogStore> Owner<S> {
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
-                self.rest = Rest::Awake;
-                self.poll_at = self.now() + self.error_wait;
+                self.reader.failed(self.error_wait);
                 return self.failed("read the log", error);
             }
         };
@@ -413,21 +377,11 @@ impl<S: LogStore> Owner<S> {
             debug!(subscription = self.origin.subscription, paused = chunk.paused, "pause changed");
         }
         self.paused = chunk.paused;
-        let found = !chunk.events.is_empty();
-        self.at_end = !found && !chunk.more && !chunk.soon;
-        let now = self.now();
-        if found {
-            self.poller.found(now);
-        } else if chunk.more || chunk.soon {
-            self.poller.expected(now);
-        }
-        let wait = self.rest_after_read(&chunk, now);
-        self.poll_at = now + if chunk.more { Duration::ZERO } else { wait };
+        self.reader.found(&chunk);
         #[cfg(feature = "sabotage")]
         if self.context.sabotage == Some(crate::sabotage::Sabotage::TrustWakes) && !chunk.more {
-            self.poll_at = Duration::MAX;
+            self.reader.poll_at = Duration::MAX;
         }
-        self.read_to = chunk.end;
         // The next read first, so that the store works while this one is handed out.
         self.begin_fetch();
         self.lanes.offer(&chunk);
@@ -526,36 +480,6 @@ impl<S: LogStore> Owner<S> {
     }
 }
 
-impl<T> Call<T> {
-    /// Sends the call on its way.
-    fn begin(call: impl Future<Output = Result<T>> + Send + 'static) -> Self {
-        let mut call: Pin<Box<dyn Future<Output = Result<T>> + Send>> = Box::pin(call);
-        // The waker is of no account: whoever waits for the answer polls it again.
-        match call.as_mut().poll(&mut PollContext::from_waker(Waker::noop())) {
-            Poll::Ready(result) => Self::Done(Some(result)),
-            Poll::Pending => Self::UnderWay(call),
-        }
-    }
-
-    /// Waits for the answer. Cancel safe; to be called no more once it has been given.
-    async fn answer(&mut self) -> Result<T> {
-        match self {
-            Self::UnderWay(call) => call.await,
-            Self::Done(result) => match result.take() {
-                Some(result) => result,
-                None => std::future::pending().await,
-            },
-        }
-    }
-}
-
-async fn optional<T>(call: &mut Option<Call<T>>) -> Result<T> {
-    match call {
-        Some(call) => call.answer().await,
-        None => std::future::pending().await,
-    }
-}
-
 async fn answer(call: &mut RowCall) -> RowAnswer {
     match call {
         RowCall::None => std::future::pending().await,
@@ -565,6 +489,6 @@ async fn answer(call: &mut RowCall) -> RowAnswer {
     }
 }
 
-fn panicked(error: &JoinError) -> Error {
+pub(crate) fn panicked(error: &JoinError) -> Error {
     Error::new(ErrorKind::Internal, format!("a task of the relay ended unexpectedly: {error}"))
 }

@@ -21,6 +21,11 @@ impl Permits {
         Self(self.0.iter().chain([limit]).cloned().collect())
     }
 
+    /// How many hand-outs could begin now.
+    pub(crate) fn available(&self) -> usize {
+        self.0.iter().map(|limit| limit.available_permits()).min().unwrap_or(usize::MAX)
+    }
+
     /// Leave at once, if there is any.
     pub(crate) fn try_take(&self) -> Option<Permit> {
         let all = self.0.iter().map(|limit| Arc::clone(limit).try_acquire_owned());
@@ -38,6 +43,39 @@ impl Permits {
             }
         }
         Permit(taken)
+    }
+}
+
+/// How one loop takes leave: at once, or by waiting for it.
+#[derive(Debug)]
+pub(crate) struct Leave {
+    permits: Permits,
+    /// Leave that was waited for.
+    given: Option<Permit>,
+    wanted: bool,
+}
+
+impl Leave {
+    pub(crate) fn new(permits: Permits) -> Self {
+        Self { permits, given: None, wanted: false }
+    }
+
+    /// Leave for one hand-out; if there is none, it is waited for.
+    pub(crate) fn take(&mut self) -> Option<Permit> {
+        let permit = self.given.take().or_else(|| self.permits.try_take());
+        self.wanted = permit.is_none();
+        permit
+    }
+
+    /// Waits for leave that was refused; for ever if none was. Cancel safe.
+    pub(crate) async fn wait(&self) -> Permit {
+        if self.wanted { self.permits.take().await } else { std::future::pending().await }
+    }
+
+    /// Keeps leave that was waited for.
+    pub(crate) fn keep(&mut self, permit: Permit) {
+        self.wanted = false;
+        self.given = Some(permit);
     }
 }
 

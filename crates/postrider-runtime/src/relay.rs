@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::settle::MemberId;
-use postrider_core::{Error, ErrorKind, LogStore, NewSubscription, Result, Subscription};
+use postrider_core::{Error, ErrorKind, LogStore, Mode, NewSubscription, QueueStore, Result, Subscription};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -16,14 +16,15 @@ use crate::keeper::{self, Membership};
 use crate::maintenance;
 use crate::owner::Context;
 use crate::permits::Permits;
-use crate::worker::{Duty, RunsOn};
+use crate::queue::{self, Fed};
+use crate::worker::{Duty, RunsOn, Work};
 
 /// Moves events from a store to handlers and sinks.
 ///
-/// Any number of processes may run the same subscriptions: one owns a subscription at a time, the others
-/// stand by and take over when it ends, within moments if its process is dead and within the store's
-/// lease if it is silent.
-pub struct Relay<S: LogStore> {
+/// Any number of processes may run the same subscriptions. In mode `log` they share its shards, and take over when one of
+/// them ends, within moments if its process is dead and within the store's lease if it is silent. In mode `queue` one of them
+/// feeds the queue, and all of them claim from it.
+pub struct Relay<S: QueueStore> {
     store: S,
     name: String,
     duties: Vec<Duty<S>>,
@@ -57,7 +58,7 @@ impl Summary {
     }
 }
 
-impl<S: LogStore> Relay<S> {
+impl<S: QueueStore> Relay<S> {
     /// A relay over `store` without workers yet.
     pub fn new(store: S) -> Self {
         Self {
@@ -140,6 +141,7 @@ impl<S: LogStore> Relay<S> {
 
     async fn run_until(self, shutdown: impl Future<Output = ()> + Send, until_idle: bool) -> Result<Summary> {
         for duty in &self.duties {
+            check(duty)?;
             ensure(&self.store, &duty.subscription).await?;
         }
         let membership = keeper::join(&self.store, &self.name).await?;
@@ -172,7 +174,9 @@ impl<S: LogStore> Relay<S> {
         let mut seeds = fastrand::Rng::with_seed(self.seed);
         let mut workers = JoinSet::new();
         for duty in self.duties {
+            let fed = Fed::default();
             let context = Context {
+                fed: fed.clone(),
                 membership: membership.clone(),
                 stop: stop.clone(),
                 permits: permits.clone(),
@@ -182,7 +186,17 @@ impl<S: LogStore> Relay<S> {
                 #[cfg(feature = "sabotage")]
                 sabotage: self.sabotage,
             };
-            workers.spawn(group::run(self.store.clone(), duty, context));
+            if let (Mode::Queue, Work::Tasks(handle)) = (duty.subscription.mode, &duty.work) {
+                let (name, handle) = (duty.subscription.name.clone(), Arc::clone(handle));
+                let context = Context { seed: seeds.u64(..), ..context.clone() };
+                workers.spawn(queue::run(self.store.clone(), name, handle, context));
+            }
+            let group = group::run(self.store.clone(), duty, context);
+            workers.spawn(async move {
+                let ended = group.await;
+                fed.over.cancel();
+                ended
+            });
         }
         workers
     }
@@ -225,6 +239,18 @@ async fn leave<S: LogStore>(store: &S, member: MemberId) {
     if let Err(error) = store.member_leave(member).await {
         warn!(%error, "could not leave the store in order; others will take over when the lease ends");
     }
+}
+
+/// Refuses what cannot work.
+fn check<S: LogStore>(duty: &Duty<S>) -> Result<()> {
+    if duty.subscription.mode == Mode::Queue && matches!(duty.work, Work::Transaction(_)) {
+        return Err(Error::invalid(format!(
+            "subscription `{}` is a queue, which has no transactional workers: call `ack_in` in the handler's own \
+             transaction instead",
+            duty.subscription.name
+        )));
+    }
+    Ok(())
 }
 
 /// Creates a subscription, or checks that the existing one means the same and takes over its tuning.

@@ -9,4 +9,6 @@ pub enum Sabotage {
     ForgetToPark,
     /// Nothing is read unless a wake comes, so that a lost wake is a lost event.
     TrustWakes,
+    /// A worker of a queue goes on with events whose lease it has lost.
+    KeepLost,
 }

@@ -220,6 +220,46 @@ async fn an_outage_costs_no_attempt_and_few_calls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snooze_costs_no_attempt_and_keeps_its_key_waiting() {
+    let scene = Scene::new(&["a", "a", "b"]).await;
+    let ready_at = tokio::time::Instant::now() + SECOND * 60;
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&attempts);
+    let sleepy = move |delivery: &Delivery| {
+        seen.lock().unwrap().push((delivery.id.0, delivery.attempt));
+        let early = delivery.id == EventId(1) && tokio::time::Instant::now() < ready_at;
+        if early { Err(Failure::snooze(SECOND * 10)) } else { Ok(()) }
+    };
+    let worker = Worker::new(subscription()).each(scene.handler(sleepy));
+    let stop = tokio::time::sleep(SECOND * 90); // tidy: sleep because time is simulated
+    let summary = scene.relay().worker(worker).run(stop).await.unwrap();
+    assert_eq!((summary.delivered, summary.failed, summary.dead), (3, 0, 0));
+    let attempts = attempts.lock().unwrap().clone();
+    assert!((8..=10).contains(&attempts.len()) && attempts.last() == Some(&(2, 1)), "{attempts:?}");
+    assert!(attempts.iter().all(|(_, attempt)| *attempt == 1));
+    let deliveries = scene.store.event_deliveries(EventId(1)).await.unwrap();
+    assert!(deliveries[0].history.is_empty(), "it leaves no trace");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transactional_handler_may_snooze() {
+    let scene = Scene::new(&["a"]).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let worker = Worker::new(subscription()).transactional(move |delivery: Delivery| -> MemoryWork {
+        let early = count.fetch_add(1, Ordering::Relaxed) < 5;
+        Box::new(move |tx: &mut MemoryTx| {
+            tx.note(delivery.id, "written");
+            if early { Err(Failure::snooze(SECOND)) } else { Ok(()) }
+        })
+    });
+    let stop = tokio::time::sleep(SECOND * 30); // tidy: sleep because time is simulated
+    let summary = scene.relay().worker(worker).run(stop).await.unwrap();
+    assert_eq!((summary.delivered, summary.failed, summary.dead), (1, 0, 0));
+    assert_eq!((calls.load(Ordering::Relaxed), scene.store.effects().len()), (6, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_paused_subscription_hands_out_nothing_until_it_is_resumed() {
     let scene = Scene::new(&["a"]).await;
     let worker = || Worker::new(subscription()).each(scene.handler(|_| Ok(())));

@@ -111,7 +111,7 @@ pub(crate) mod sample {
             due_at: None,
         };
         let origin = Origin { subscription: "audit".to_owned(), store_id: "s".to_owned() };
-        Delivery { event: Arc::new(event), attempt: 1, origin: Arc::new(origin) }
+        Delivery::new(Arc::new(event), 1, Arc::new(origin))
     }
 }
 

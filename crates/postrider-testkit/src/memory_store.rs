@@ -32,8 +32,8 @@ use postrider_core::store::{
 };
 use postrider_core::time::Clock;
 use postrider_core::{
-    Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, QueueStore, Result, ShardSet,
-    Start, Store, Subscription, Timestamp, Tuning,
+    DeliveryState, Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, QueueStore,
+    Result, ShardSet, Start, Store, Subscription, Timestamp, Tuning,
 };
 use tokio::sync::{Notify, watch};
 
@@ -154,9 +154,27 @@ impl MemoryStore {
         self.lock().take_overs
     }
 
+    /// How often a claim of a queue was reaped.
+    pub fn reaps(&self) -> u64 {
+        self.lock().reaps
+    }
+
+    /// The events that are dead letters of a subscription.
+    pub fn dead(&self, subscription: &str) -> Vec<EventId> {
+        let state = self.lock();
+        let rows = state.subscriptions.get(subscription).into_iter().flat_map(|progress| &progress.rows);
+        rows.filter(|(_, row)| row.state == DeliveryState::Dead).map(|(id, _)| *id).collect()
+    }
+
     /// What transactional handlers have written, in the order of their commits.
     pub fn effects(&self) -> Vec<(EventId, String)> {
         self.lock().effects.clone()
+    }
+
+    /// What a handler of a queue has kept for an event.
+    pub fn result_of(&self, subscription: &str, event: EventId) -> Option<String> {
+        let state = self.lock();
+        state.subscriptions.get(subscription)?.queue.results.get(&event).cloned()
     }
 
     /// Every audited action, oldest first.
@@ -205,15 +223,19 @@ impl MemoryStore {
     ) -> Result<T> {
         self.call(call, None, |state, time| {
             let result = apply(state, time)?;
-            if !self.interference.as_ref().is_some_and(|interference| interference.loses_wake()) {
-                self.shared.wake.notify_waiters();
-                // And one for whoever is between its read and its wait.
-                self.shared.wake.notify_one();
-                self.shared.watches.send_replace(());
-            }
+            self.give_wake();
             Ok(result)
         })
         .await
+    }
+
+    fn give_wake(&self) {
+        if !self.interference.as_ref().is_some_and(|interference| interference.loses_wake()) {
+            self.shared.wake.notify_waiters();
+            // And one for whoever is between its read and its wait.
+            self.shared.wake.notify_one();
+            self.shared.watches.send_replace(());
+        }
     }
 }
 
@@ -446,7 +468,14 @@ impl QueueStore for MemoryStore {
     }
 
     async fn sweep(&self, subscription: &Subscription) -> Result<Swept> {
-        self.call_and_wake("sweep", |state, time| state.sweep(subscription, time)).await
+        self.call("sweep", None, |state, time| {
+            let swept = state.sweep(subscription, time)?;
+            if swept.reaped + swept.due > 0 {
+                self.give_wake();
+            }
+            Ok(swept)
+        })
+        .await
     }
 
     async fn delivery_cancel(&self, letter: &LetterId, actor: &str) -> Result<Option<Cancelled>> {

@@ -261,7 +261,7 @@ mod tests {
             due_at: None,
         };
         let origin = Origin { subscription: "orders".to_owned(), store_id: "s".to_owned() };
-        Delivery { event: Arc::new(event), attempt, origin: Arc::new(origin) }
+        Delivery::new(Arc::new(event), attempt, Arc::new(origin))
     }
 
     fn sink() -> ScriptedSink {

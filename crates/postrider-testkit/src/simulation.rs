@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use postrider_core::store::{DeadLetterQuery, Pace};
 use postrider_core::time::Clock;
-use postrider_core::{NewSubscription, OnDead, RetryPolicy, Store, Timestamp};
+use postrider_core::{EventId, Mode, NewSubscription, OnDead, RetryPolicy, Store, Timestamp};
 use postrider_runtime::sabotage::Sabotage;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -135,6 +135,10 @@ struct World {
     incarnations: AtomicU64,
     /// How many of the store's take-overs are in the history.
     take_overs: AtomicU64,
+    /// How many of its reaped claims are.
+    reaps: AtomicU64,
+    /// Which of its dead letters are.
+    dead: Mutex<BTreeSet<EventId>>,
     /// From here on nothing goes wrong any more, except that wakes are lost.
     healed: AtomicBool,
     /// Cancelled at the end: members drain.
@@ -158,6 +162,8 @@ impl World {
             emitted: Mutex::new(vec![0; plan.keys as usize + 1]),
             incarnations: AtomicU64::new(0),
             take_overs: AtomicU64::new(0),
+            reaps: AtomicU64::new(0),
+            dead: Mutex::default(),
             healed: AtomicBool::new(false),
             over: CancellationToken::new(),
             stuck: AtomicBool::new(false),
@@ -174,7 +180,9 @@ impl World {
         producer::produce(self, self.plan.events).await;
         self.healed.store(true, Ordering::Relaxed);
         // A clock that was set back would keep delayed events waiting for hours, rightly.
-        self.clock.step(producer::CLOCK_JUMP_MAX_MICROS * i64::from(self.plan.events));
+        if self.plan.mode == Mode::Log {
+            self.clock.step(producer::CLOCK_JUMP_MAX_MICROS * i64::from(self.plan.events));
+        }
         // Events that arrive in quiet times, each on its own: only a poll or a wake can find them.
         producer::trickle(self, 4).await;
         self.operate_until_settled().await;
@@ -188,12 +196,16 @@ impl World {
     fn subscription(&self) -> NewSubscription {
         let plan = &self.plan;
         let retry = RetryPolicy::exponential(Duration::from_millis(20), Duration::from_secs(2));
-        NewSubscription::new(SUBSCRIPTION)
+        let mut new = NewSubscription::new(SUBSCRIPTION)
+            .mode(plan.mode)
             .order(plan.order)
             .on_dead(plan.on_dead)
             .concurrency(plan.concurrency)
             .timeout(plan.timeout)
-            .retry(retry.attempts_max(plan.attempts))
+            .retry(retry.attempts_max(plan.attempts));
+        new.tuning.queue.lease = plan.claim_lease;
+        new.tuning.queue.lease_by = plan.lease_by;
+        new
     }
 
     /// Plays the operator until everything is delivered or given up.

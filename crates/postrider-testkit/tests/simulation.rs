@@ -2,8 +2,11 @@
 //!
 //! `POSTRIDER_SEEDS=N` sets how many seeds are tried, `POSTRIDER_SEED=S` runs one of them.
 
+use std::time::Duration;
+
+use postrider_core::Mode;
 use postrider_runtime::sabotage::Sabotage;
-use postrider_testkit::simulation::{Plan, Report, run};
+use postrider_testkit::simulation::{Handling, Plan, Report, run};
 
 const SEEDS: u64 = 10_000;
 /// A planted bug must be found within this many seeds.
@@ -39,22 +42,50 @@ fn the_same_seed_does_the_same() {
     }
 }
 
-/// The first seed that shows a planted bug.
-fn caught(sabotage: Sabotage) -> Option<u64> {
-    (0..SEEDS_TO_CATCH).find(|seed| run(&Plan::from_seed(*seed), Some(sabotage)).is_err())
+/// The first seed that shows a planted bug, among those of a mode.
+fn caught(sabotage: Sabotage, mode: Mode) -> Option<u64> {
+    let plans = (0..SEEDS_TO_CATCH).map(Plan::from_seed).filter(|plan| plan.mode == mode);
+    plans.into_iter().find(|plan| run(plan, Some(sabotage)).is_err()).map(|plan| plan.seed)
 }
 
 #[test]
 fn an_ack_before_the_handler_ends_is_caught() {
-    assert!(caught(Sabotage::AckEarly).is_some());
+    assert!(caught(Sabotage::AckEarly, Mode::Log).is_some());
+    assert!(caught(Sabotage::AckEarly, Mode::Queue).is_some());
 }
 
 #[test]
 fn order_broken_on_retry_is_caught() {
-    assert!(caught(Sabotage::ForgetToPark).is_some());
+    assert!(caught(Sabotage::ForgetToPark, Mode::Log).is_some());
 }
 
 #[test]
 fn a_lost_wake_without_a_poll_is_caught() {
-    assert!(caught(Sabotage::TrustWakes).is_some());
+    assert!(caught(Sabotage::TrustWakes, Mode::Log).is_some());
+    assert!(caught(Sabotage::TrustWakes, Mode::Queue).is_some());
+}
+
+/// Plans of queues in which leases are short, handlers slow and members cut off.
+fn losing_leases() -> impl Iterator<Item = Plan> {
+    let plans = (0..SEEDS_TO_CATCH).map(Plan::from_seed).filter(|plan| plan.mode == Mode::Queue);
+    plans.map(|plan| Plan {
+        claim_lease: Duration::from_secs(1),
+        cut_off: 0.02,
+        handling: Handling { slow: 0.5, ..plan.handling },
+        ..plan
+    })
+}
+
+#[test]
+fn lost_leases_do_no_harm() {
+    for plan in losing_leases() {
+        if let Err(broken) = run(&plan, None) {
+            panic!("{broken}");
+        }
+    }
+}
+
+#[test]
+fn work_on_what_a_lost_lease_held_is_caught() {
+    assert!(losing_leases().any(|plan| run(&plan, Some(Sabotage::KeepLost)).is_err()));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::settle::{Lane, Row, RowDue, Settle};
+use postrider_core::settle::{AttemptRecord, Lane, Row, RowDue, Settle};
 use postrider_core::{DeliveryState, Event, limits};
 
 use super::{Entry, EntryState, Item, Lanes, Loaded, MAIN};
@@ -129,12 +129,13 @@ impl Lanes {
             }
             EntryState::Failed(mut failed) => {
                 let since = now.saturating_sub(failed.at);
-                failed.record.ended_ago = since;
                 if let RowDue::After(delay) = failed.row.due {
                     failed.row.due = RowDue::After(delay.saturating_sub(since));
                 }
                 self.failure_written(ordinal, &failed.row);
-                settle.attempts.push(failed.record);
+                settle
+                    .attempts
+                    .extend(failed.record.map(|record| AttemptRecord { ended_ago: since, ..record }));
                 failed.row
             }
             EntryState::Delayed => self.delayed_row(&event),

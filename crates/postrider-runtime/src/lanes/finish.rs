@@ -36,6 +36,15 @@ struct Progress {
     untried: Vec<Item>,
 }
 
+/// How an event stays behind.
+struct Failed {
+    verdict: Verdict,
+    /// Attempts that count by now.
+    attempts: u32,
+    record: Option<AttemptRecord>,
+    now: Duration,
+}
+
 impl Lanes {
     /// Reports the outcomes of a hand-out, one per event in its order; a missing one counts as failed.
     pub(crate) fn finish(
@@ -81,7 +90,9 @@ impl Lanes {
             let verdict = match self.rules.retry.judge(attempt, &outcome, roll()) {
                 // A receiver that fails two events of a key in one batch has broken its contract; the
                 // second one is taken as not tried, since a lane has one head only.
-                Verdict::Again(_) | Verdict::Dead if progress.blocked => Verdict::Untried,
+                Verdict::Again(_) | Verdict::Snooze(_) | Verdict::Dead if progress.blocked => {
+                    Verdict::Untried
+                }
                 verdict => verdict,
             };
             match verdict {
@@ -97,7 +108,16 @@ impl Lanes {
                     tally.failed += 1;
                     tally.dead += u64::from(verdict == Verdict::Dead);
                     let record = self.record(item, attempt, took, &outcome);
-                    self.fail(item, verdict, record, now, &mut progress);
+                    self.fail(
+                        item,
+                        Failed { verdict, attempts: attempt, record: Some(record), now },
+                        &mut progress,
+                    );
+                }
+                Verdict::Snooze(_) => {
+                    self.touched = true;
+                    let snoozed = Failed { verdict, attempts: attempt - 1, record: None, now };
+                    self.fail(item, snoozed, &mut progress);
                 }
             }
         }
@@ -146,15 +166,9 @@ impl Lanes {
         }
     }
 
-    fn fail(
-        &mut self,
-        item: Item,
-        verdict: Verdict,
-        record: AttemptRecord,
-        now: Duration,
-        progress: &mut Progress,
-    ) {
-        let row = self.failed_row(item, verdict, record.attempt, progress);
+    fn fail(&mut self, item: Item, failed: Failed, progress: &mut Progress) {
+        let Failed { verdict, attempts, record, now } = failed;
+        let row = self.failed_row(item, verdict, attempts, progress);
         // A dead letter that nobody waits for leaves its lane; anything else that fails is its head.
         let stays = row.parks;
         progress.blocked |= stays;
@@ -171,7 +185,7 @@ impl Lanes {
             Item::Row(id) => {
                 self.forget(id);
                 self.changes.rows.push(row);
-                self.records.push((now, record));
+                self.records.extend(record.map(|record| (now, record)));
                 progress.freed |= !stays;
             }
         }
@@ -186,7 +200,9 @@ impl Lanes {
             Item::Row(id) => self.loaded[&id].turn,
         };
         let (state, parks, due) = match verdict {
-            Verdict::Again(delay) => (DeliveryState::Pending, ordered, RowDue::After(delay)),
+            Verdict::Again(delay) | Verdict::Snooze(delay) => {
+                (DeliveryState::Pending, ordered, RowDue::After(delay))
+            }
             _ => (DeliveryState::Dead, ordered && self.rules.on_dead == OnDead::Hold, RowDue::Waiting),
         };
         Row { event_id: event.id, shard: self.shard_of(event), lane, turn, parks, state, attempts, due }

@@ -11,8 +11,8 @@ use tracing::warn;
 use super::{Ended, Owner, RowCall};
 
 /// How often the last settle is tried, and how long apart.
-const LAST_TRIES: u32 = 20;
-const LAST_TRY_WAIT: Duration = Duration::from_millis(100);
+pub(crate) const LAST_TRIES: u32 = 20;
+pub(crate) const LAST_TRY_WAIT: Duration = Duration::from_millis(100);
 
 impl<S: LogStore> Owner<S> {
     /// Whether it is time to end.
@@ -34,10 +34,10 @@ impl<S: LogStore> Owner<S> {
                 ),
             ));
         }
-        let delivered = self.at_end && self.nothing_due && self.lanes.is_empty();
+        let delivered = self.reader.at_end && self.nothing_due && self.lanes.is_empty();
         // What is in memory of a paused subscription stays above the mark.
         let halted = self.paused && !self.lanes.is_running();
-        Ok((delivered || halted) && settled && self.fetching.is_none() && self.tasks.is_empty())
+        Ok((delivered || halted) && settled && self.reader.fetching.is_none() && self.tasks.is_empty())
     }
 
     /// Ends in order. Bounded by the time-out of the drain and the tries of the last settle.

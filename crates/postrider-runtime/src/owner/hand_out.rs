@@ -1,11 +1,9 @@
 //! Handing events out, and taking note of what became of them.
 
 use std::sync::Arc;
-use std::task::{Context as PollContext, Poll, Waker};
 use std::time::Duration;
 
 use postrider_core::{Delivery, LogStore};
-use tokio::time::Instant;
 use tracing::warn;
 
 use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
@@ -17,11 +15,6 @@ use crate::worker::Work;
 
 /// Hand-outs between two looks at everything else.
 const BURST: usize = 256;
-/// A handler that needs more than this before its first await runs on a task of its own from the start, so
-/// that several cores can share the work; a cheaper one is begun in place, which saves the task.
-const INLINE_COST_MAX: Duration = Duration::from_micros(20);
-/// How often the cost is measured again.
-const INLINE_PROBE_EVERY: u64 = 64;
 
 impl<S: LogStore> Owner<S> {
     /// Hands out what is ready and permitted. Returns whether there may be more.
@@ -56,7 +49,7 @@ impl<S: LogStore> Owner<S> {
             Permission::One => Shape { events: 1, parts: 1, per_lane: 1 },
             Permission::Not { .. } => return false,
         };
-        let Some(permit) = self.permit() else { return false };
+        let Some(permit) = self.leave.take() else { return false };
         let Some(out) = self.lanes.hand_out(shape, now) else { return self.lanes.has_ready() };
         if permission == Permission::One {
             self.breaker.probe();
@@ -64,31 +57,11 @@ impl<S: LogStore> Owner<S> {
         let HandOut { ticket, deliveries } = out;
         let events = deliveries.len();
         let mut handling = Arc::clone(handle).handle(deliveries, timeout);
-        match self.begin_in_place(&mut handling, events) {
+        match self.in_place.begin(&mut handling, events) {
             Some(attempted) => self.finish(ticket, attempted, now),
             None => self.begin_task(ticket, events, handling, permit),
         }
         true
-    }
-
-    /// Begins a hand-out in place, unless experience says that this would take long. Returns its outcomes if
-    /// it is finished at once.
-    fn begin_in_place(&mut self, handling: &mut Handling, events: usize) -> Option<Vec<Attempted>> {
-        self.begun += 1;
-        let measured = self.begun.is_multiple_of(INLINE_PROBE_EVERY);
-        if self.inline_cost >= INLINE_COST_MAX && !measured {
-            return None;
-        }
-        let began = measured.then(Instant::now);
-        // The waker is of no account: if it is not done at once, a task polls it again.
-        let polled = handling.as_mut().poll(&mut PollContext::from_waker(Waker::noop()));
-        if let Some(began) = began {
-            self.inline_cost = (self.inline_cost * 3 + began.elapsed() / events.max(1) as u32) / 4;
-        }
-        match polled {
-            Poll::Ready(attempted) => Some(attempted),
-            Poll::Pending => None,
-        }
     }
 
     #[cfg_attr(
@@ -140,13 +113,6 @@ impl<S: LogStore> Owner<S> {
         let call = Call::begin(async move { store.settle_with(&hold, with_ack, work).await });
         self.row_call = RowCall::Work { ticket, settle, began: now, call };
         true
-    }
-
-    /// Leave for one hand-out; if there is none, it is waited for.
-    fn permit(&mut self) -> Option<Permit> {
-        let permit = self.permit.take().or_else(|| self.context.permits.try_take());
-        self.permit_wanted = permit.is_none();
-        permit
     }
 
     pub(super) fn finish(&mut self, ticket: usize, attempted: Vec<Attempted>, now: Duration) {

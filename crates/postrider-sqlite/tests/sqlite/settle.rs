@@ -146,11 +146,9 @@ async fn a_transactional_handlers_writes_commit_with_the_settle_or_not_at_all() 
     let id = scene.emit(&["a"]).await[0];
     let hold = scene.take("mail").await;
     let settle = Arc::new(Settle { mark: Some(at(id)), ..Settle::default() });
-    let delivery = Delivery {
-        event: Arc::new(scene.store.event_get(id).await.unwrap().unwrap()),
-        attempt: 1,
-        origin: Arc::new(Origin { subscription: "mail".to_owned(), store_id: String::new() }),
-    };
+    let event = Arc::new(scene.store.event_get(id).await.unwrap().unwrap());
+    let origin = Arc::new(Origin { subscription: "mail".to_owned(), store_id: String::new() });
+    let delivery = Delivery::new(event, 1, origin);
     let write = |tx: &Transaction<'_>, event: &Delivery| {
         tx.execute("insert into invoice values (?1)", [event.id.0]).map(drop)
     };

@@ -357,7 +357,7 @@ impl<'a> Walk<'a> {
         match verdict {
             Verdict::Done => track.finish(begun, delivery.by, Stand::Acked),
             Verdict::Dead => track.finish(begun, delivery.by, Stand::Dead),
-            Verdict::Again(_) | Verdict::Untried => {}
+            Verdict::Again(_) | Verdict::Untried | Verdict::Snooze(_) => {}
         }
     }
 

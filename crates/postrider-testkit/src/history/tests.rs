@@ -47,7 +47,7 @@ impl Script {
             due_at: None,
         };
         let origin = Origin { subscription: "orders".to_owned(), store_id: "s".to_owned() };
-        self.history.delivered(&Delivery { event: Arc::new(event), attempt, origin: Arc::new(origin) }, by)
+        self.history.delivered(&Delivery::new(Arc::new(event), attempt, Arc::new(origin)), by)
     }
 
     fn ack(&self, n: u64, by: Incarnation) {

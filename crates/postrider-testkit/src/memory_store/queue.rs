@@ -330,6 +330,7 @@ impl State {
             _ => None,
         });
         swept.next_due_in = next.min().map(|at| at.since(time.now));
+        self.reaps += swept.reaped;
         Ok(swept)
     }
 

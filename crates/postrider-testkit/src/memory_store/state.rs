@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) token_newest: Token,
     /// How often shards were taken that their last owner had not given back in order.
     pub(super) take_overs: u64,
+    /// How often a claim was reaped.
+    pub(super) reaps: u64,
     pub(super) effects: Vec<(EventId, String)>,
     pub(super) audit: Vec<AuditLine>,
 }
@@ -111,6 +113,7 @@ impl State {
             member_newest: MemberId(0),
             token_newest: Token(0),
             take_overs: 0,
+            reaps: 0,
             effects: Vec::new(),
             audit: Vec::new(),
         }

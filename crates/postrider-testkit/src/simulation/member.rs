@@ -1,5 +1,6 @@
 //! The lives of a member: it starts, works, crashes or drains, and starts again.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,9 +13,9 @@ use postrider_runtime::{Relay, Worker};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::World;
 use super::plan::Receiver;
-use crate::history::{Fault, Incarnation, Running};
+use super::{SUBSCRIPTION, World};
+use crate::history::{Fault, Incarnation, Record, Running, Subject};
 use crate::interference::{Interference, Moment, Passage, When, unavailable, yields};
 use crate::memory_store::{MemoryStore, MemoryTx, MemoryWork};
 
@@ -243,8 +244,12 @@ impl Life {
         if moment.member.is_some() {
             *self.member.lock().unwrap_or_else(PoisonError::into_inner) = moment.member;
         }
-        if moment.call == "shards_take" && moment.when == When::After {
-            self.note_take_over();
+        // Before anything else can happen, so that the history has it in its place.
+        match (moment.call, moment.when) {
+            ("shards_take", When::After) => self.note_take_over(),
+            ("sweep", When::After) => self.note_reaps(),
+            ("queue_settle", When::After) => self.note_the_dead(),
+            _ => {}
         }
         self.perhaps_crash().await;
         self.perhaps_cut_off().await;
@@ -277,6 +282,26 @@ impl Life {
         if let Some(left) = until.checked_sub(now) {
             tokio::time::sleep_until(Instant::now() + left).await;
         }
+    }
+
+    /// A lease that has run out explains repeated deliveries, whoever held it.
+    fn note_reaps(&self) {
+        let world = &self.world;
+        let now = world.store.reaps();
+        if world.reaps.swap(now, Ordering::Relaxed) < now {
+            world.history.fault(Fault::TakeOver, None);
+        }
+    }
+
+    /// An event can die without a handler's word: if its workers end again and again.
+    fn note_the_dead(&self) {
+        let now: BTreeSet<_> = self.world.store.dead(SUBSCRIPTION).into_iter().collect();
+        let mut known = self.world.dead.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in now.difference(&known) {
+            let subject = Subject { subscription: SUBSCRIPTION.to_owned(), event: *event };
+            self.world.history.record(Record::Died(subject));
+        }
+        *known = now;
     }
 
     /// A change of owner explains repeated deliveries only if the owner before it did not end in order.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postrider_core::{OnDead, Order};
+use postrider_core::{LeaseBy, Mode, OnDead, Order};
 
 use crate::interference::Odds;
 
@@ -19,8 +19,14 @@ pub struct Plan {
     pub delayed: f64,
     /// Processes that run the relay.
     pub members: u32,
+    /// How progress is kept.
+    pub mode: Mode,
     /// How long a silent member is believed to live.
     pub lease: Duration,
+    /// How long a claim of a queue lasts.
+    pub claim_lease: Duration,
+    /// What one claim of a queue is for.
+    pub lease_by: LeaseBy,
     /// Whether events of a key wait for each other.
     pub order: Order,
     /// What a key does when its event dies.
@@ -105,13 +111,16 @@ impl Plan {
             Receiver::OrderedBatch,
             Receiver::Transactional,
         ];
-        Self {
+        let mut plan = Self {
             seed,
             events: rng.u32(20..120),
             keys: rng.u32(1..12),
             delayed,
             members: if calm { 1 } else { rng.u32(1..4) },
+            mode: Mode::Log,
             lease: Duration::from_secs(10),
+            claim_lease: Duration::from_secs(8),
+            lease_by: LeaseBy::Block,
             order: if rng.u32(0..5) == 0 { Order::None } else { Order::Key },
             on_dead: if rng.u32(0..3) == 0 { OnDead::Hold } else { OnDead::Skip },
             concurrency: rng.u32(1..9),
@@ -123,6 +132,21 @@ impl Plan {
             crash,
             cut_off,
             clock_jump,
+        };
+        if rng.u32(0..4) == 0 {
+            plan.queue(&mut rng);
+        }
+        plan
+    }
+
+    /// Makes it a queue. Leases of claims are on the database's time of day, so that nobody may set that.
+    fn queue(&mut self, rng: &mut fastrand::Rng) {
+        self.mode = Mode::Queue;
+        self.clock_jump = 0.0;
+        self.claim_lease = Duration::from_secs(rng.u64(1..12));
+        self.lease_by = if rng.bool() { LeaseBy::Block } else { LeaseBy::Event };
+        if self.receiver == Receiver::Transactional {
+            self.receiver = Receiver::Each;
         }
     }
 }

@@ -18,10 +18,10 @@ use postrider_core::LogStore;
 use postrider_core::settle::Chunk;
 use postrider_core::store::Watch;
 
-use super::{Happened, Owner};
+use super::Reader;
 
 /// How a reader that finds nothing waits.
-pub(super) enum Rest {
+pub(crate) enum Rest {
     /// As long as the poller says.
     Awake,
     /// The same, until the store has said whether it keeps watch.
@@ -32,7 +32,14 @@ pub(super) enum Rest {
     Asleep(Watch),
 }
 
-impl<S: LogStore> Owner<S> {
+/// What a rest has waited for.
+pub(crate) enum Rested {
+    Woken,
+    /// Whether the store keeps watch.
+    Watch(Option<Watch>),
+}
+
+impl<S: LogStore> Reader<S> {
     /// A read begins.
     pub(super) fn rest_before_read(&mut self) {
         match &mut self.rest {
@@ -73,29 +80,18 @@ impl<S: LogStore> Owner<S> {
             }
         }
     }
-
-    /// The store has said whether it keeps watch.
-    pub(super) fn rest_answered(&mut self, watch: Option<Watch>) {
-        self.rest = match watch {
-            Some(watch) => {
-                self.poll_at = self.now();
-                Rest::Watched { watch, looking: false }
-            }
-            None => Rest::Awake,
-        };
-    }
 }
 
 impl Rest {
     /// Waits for what a rest waits for. A watch that ends during a read is still ended after it, when it is known what
     /// the read has found. Cancel safe.
-    pub(super) async fn next(&mut self, reading: bool) -> Happened {
+    pub(crate) async fn next(&mut self, reading: bool) -> Rested {
         match self {
-            Self::Asking(asked) => Happened::Watch(asked.await),
+            Self::Asking(asked) => Rested::Watch(asked.await),
             Self::Watched { watch, .. } | Self::Asleep(watch) if !reading => {
                 watch.await;
                 *self = Self::Awake;
-                Happened::Woken
+                Rested::Woken
             }
             _ => std::future::pending().await,
         }

@@ -1,0 +1,285 @@
+//! When the store is asked for what, and what its answers mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use postrider_core::queue::{Again, Ask, Claimed, Fate, QueueSettle, QueueSettled, Remnant};
+use postrider_core::{ErrorKind, Mode, QueueStore, Result, Subscription, limits};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::{
+    Claiming, LOOK_AT_TUNING_EVERY, Queue, RATE_WAIT, SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY, Settling,
+    SweptAndTuned,
+};
+use crate::breaker::Permission;
+use crate::call::Call;
+use crate::owner::{ERROR_WAIT_MAX, ERROR_WAIT_MIN};
+
+/// Reads a subscription, as often as it takes; none if it is gone or it is time to stop.
+pub(super) async fn subscription<S: QueueStore>(
+    store: &S,
+    name: &str,
+    stop: &CancellationToken,
+) -> Result<Option<Subscription>> {
+    let mut wait = ERROR_WAIT_MIN;
+    loop {
+        match store.subscription_get(name).await {
+            Ok(subscription) => return Ok(Some(subscription)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.is_retryable() => {
+                warn!(subscription = name, %error, "could not read the subscription; trying again");
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(ERROR_WAIT_MAX),
+        }
+    }
+}
+
+impl<S: QueueStore> Queue<S> {
+    /// Rows and events to claim, if there is room for any.
+    pub(super) fn wanted(&self) -> Option<(usize, usize)> {
+        let now = self.now();
+        if self.end.is_some() || !self.aborted.is_empty() {
+            return None;
+        }
+        match self.breaker.permission(now) {
+            Permission::Freely => {}
+            Permission::One => return self.leases.room(1, now).map(|_| (1, 1)),
+            Permission::Not { .. } => return None,
+        }
+        let concurrency = self.subscription.tuning.concurrency as usize;
+        let slots = concurrency.saturating_sub(self.under_way.len()).min(self.context.permits.available());
+        let events = self.leases.room(slots.saturating_mul(self.batch_events()), now)?;
+        let rows = if self.leases.is_careful() { 1 } else { events.min(limits::CLAIM_ROWS_MAX) };
+        Some((rows, events))
+    }
+
+    pub(super) fn begin_claim(&mut self) {
+        if self.claiming.is_some() || self.now() < self.claim_at {
+            return;
+        }
+        let Some((rows, events)) = self.wanted() else { return };
+        let lease = self.subscription.tuning.queue.lease;
+        let ask = Ask { rows, events, bytes: limits::CHUNK_BYTES_MAX, lease };
+        let member = self.context.membership.borrow().member;
+        let (store, subscription) = (self.store.clone(), Arc::clone(&self.subscription));
+        let last = self.idle.swept && self.leases.is_empty() && self.is_settled();
+        let asked = Instant::now();
+        let call = Call::begin(async move { store.claim(&subscription, member, ask).await });
+        self.claiming = Some(Claiming { call, asked, lease, rows, events, last });
+    }
+
+    pub(super) fn claimed(&mut self, claimed: Result<Claimed>) -> Result<()> {
+        let Some(claiming) = self.claiming.take() else { return Ok(()) };
+        let now = self.now();
+        let claimed = match claimed {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                self.claim_at = now + self.error_wait;
+                return self.failed("claim", error);
+            }
+        };
+        self.error_wait = ERROR_WAIT_MIN;
+        if claimed.paused && !self.paused {
+            self.leases.give_back(Duration::ZERO);
+        }
+        self.paused = claimed.paused;
+        let (rows, events) =
+            (claimed.rows.len(), claimed.rows.iter().map(|row| row.events.len()).sum::<usize>());
+        if rows == 0 {
+            self.claim_at = now + self.poller.wait(now);
+            if claiming.last {
+                self.idle.nothing_since.get_or_insert(now);
+            }
+            return Ok(());
+        }
+        self.idle.nothing_since = None;
+        self.poller.found(now);
+        let full = rows >= claiming.rows || events >= claiming.events;
+        self.claim_at = now + if full { Duration::ZERO } else { self.poller.wait(now) };
+        self.take_claim(claimed, claiming.asked, claiming.lease);
+        Ok(())
+    }
+
+    fn take_claim(&mut self, claimed: Claimed, asked: Instant, lease: Duration) {
+        for token in self.leases.outdated_by(&claimed) {
+            self.lose(token);
+        }
+        let token = claimed.token;
+        if !self.claims.hold(token, lease, asked) {
+            warn!(
+                subscription = self.origin.subscription,
+                "a claim was answered too late; it will be made again"
+            );
+            return;
+        }
+        let tally = self.leases.offer(claimed, self.now());
+        self.count(tally);
+        if self.end.is_some() {
+            self.leases.give_back(Duration::ZERO);
+        }
+    }
+
+    /// Whether the store knows all outcomes.
+    pub(super) fn is_settled(&self) -> bool {
+        let now = self.now();
+        self.settling.is_none() && self.resend.is_none() && self.leases.unsettled(now, SLOW_AFTER) == 0
+    }
+
+    pub(super) fn begin_settle(&mut self) {
+        let now = self.now();
+        if self.settling.is_some() {
+            return;
+        }
+        if let Some(settle) = &self.resend {
+            if now >= self.settle_at {
+                self.send(Arc::clone(settle));
+            }
+            return;
+        }
+        let rows = self.leases.unsettled(now, SLOW_AFTER);
+        // Whoever has nothing else to do settles at once: lanes wait for it, and so may other workers.
+        let idles = !self.leases.has_ready(now) || self.end.is_some();
+        if rows > 0 && (now >= self.settle_at || rows >= SETTLE_ROWS || idles) {
+            let settle = self.leases.compose(now, SLOW_AFTER);
+            self.send(Arc::new(settle));
+        }
+    }
+
+    fn send(&mut self, settle: Arc<QueueSettle>) {
+        let member = self.context.membership.borrow().member;
+        let (store, subscription) = (self.store.clone(), Arc::clone(&self.subscription));
+        let sent = Arc::clone(&settle);
+        let call = Call::begin(async move { store.queue_settle(&subscription, member, sent).await });
+        self.settle_at = self.now() + self.store.pace().settle_every;
+        self.settling = Some(Settling { settle, call });
+    }
+
+    pub(super) fn settled(&mut self, settled: Result<QueueSettled>) -> Result<()> {
+        let Some(Settling { settle, .. }) = self.settling.take() else { return Ok(()) };
+        let now = self.now();
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.resend = None;
+                self.lose_all();
+                return self.failed("settle", error);
+            }
+            Err(error) => {
+                self.resend = Some(settle);
+                self.settle_at = now + self.error_wait;
+                return self.failed("settle", error);
+            }
+        };
+        self.error_wait = ERROR_WAIT_MIN;
+        self.note_settled(&settle);
+        if self.resend.take().is_none() && !settled.fenced.is_empty() {
+            warn!(
+                subscription = self.origin.subscription,
+                rows = settled.fenced.len(),
+                "others have taken these over: what became of them here counts for nothing"
+            );
+            self.claims.hurry();
+        }
+        // What has left may have made others ready, and what stays may be due soon.
+        self.idle.nothing_since = None;
+        self.claim_at = self.claim_at.min(now);
+        if let Some(after) = soonest(&settle) {
+            self.sweep_at = self.sweep_at.min(now + after);
+        }
+        Ok(())
+    }
+
+    /// Forgets the claims of which nothing is left.
+    pub(super) fn note_settled(&mut self, settle: &QueueSettle) {
+        for token in self.leases.settled(settle) {
+            self.claims.forget(token);
+        }
+    }
+
+    pub(super) fn begin_sweep(&mut self) {
+        let now = self.now();
+        if self.sweeping.is_some() || self.end.is_some() || now < self.sweep_at {
+            return;
+        }
+        self.idle.sweeping = self.idle.fed;
+        let (store, subscription) = (self.store.clone(), Arc::clone(&self.subscription));
+        let look = now >= self.tuned_at;
+        if look {
+            self.tuned_at = now + LOOK_AT_TUNING_EVERY;
+        }
+        self.sweeping = Some(Call::begin(async move {
+            let swept = store.sweep(&subscription).await?;
+            let tuned =
+                if look { Some(Box::new(store.subscription_get(&subscription.name).await?)) } else { None };
+            Ok((swept, tuned))
+        }));
+    }
+
+    pub(super) fn swept(&mut self, swept: Result<SweptAndTuned>) -> Result<()> {
+        self.sweeping = None;
+        let now = self.now();
+        let (swept, tuned) = match swept {
+            Ok(swept) => swept,
+            Err(error) => {
+                self.sweep_at = now + self.error_wait;
+                return self.failed("sweep", error);
+            }
+        };
+        let found = swept.reaped + swept.due;
+        let every = SWEEP_EVERY.mul_f64(0.75 + self.rng.f64() / 2.0);
+        let more = found >= limits::SWEEP_ROWS_MAX as u64;
+        let soon = swept.next_due_in.filter(|_| !more).unwrap_or(every);
+        self.sweep_at =
+            now + if more { Duration::ZERO } else { soon.clamp(self.store.pace().poll_min, every) };
+        self.idle.swept = self.idle.sweeping && found == 0;
+        if self.idle.fed && !self.idle.sweeping {
+            self.sweep_at = now;
+        }
+        if found > 0 {
+            self.idle.nothing_since = None;
+            self.claim_at = now;
+            if self.idle.fed {
+                self.sweep_at = now + self.store.pace().poll_min;
+            }
+        }
+        match tuned {
+            Some(tuned) if tuned.mode == Mode::Queue => {
+                self.leases.set_retry(tuned.tuning.retry.clone());
+                self.subscription = Arc::from(tuned);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether nothing has been left for long enough to believe it.
+    pub(super) fn is_idle(&self) -> bool {
+        let limited = self.subscription.tuning.queue.rate.is_some();
+        let patience = if limited { RATE_WAIT } else { Duration::ZERO };
+        let nothing = self.idle.nothing_since.is_some_and(|since| self.now() >= since + patience);
+        self.idle.swept && (nothing || self.paused)
+    }
+}
+
+/// After how long the first of these rows is to be attempted again.
+fn soonest(settle: &QueueSettle) -> Option<Duration> {
+    let after = |again: &Again| Some(again.after).filter(|after| !after.is_zero());
+    let of_row = |fate: &Fate| match fate {
+        Fate::Again(again) => after(again),
+        Fate::Split(remnants) => {
+            let again = remnants.iter().filter_map(|(_, remnant)| match remnant {
+                Remnant::Again(again) => after(again),
+                Remnant::Dead | Remnant::Running => None,
+            });
+            again.min()
+        }
+        Fate::Done | Fate::Dead => None,
+    };
+    settle.rows.iter().filter_map(|row| of_row(&row.fate)).min()
+}

@@ -1,0 +1,114 @@
+//! Reading on in the log: one read at a time, soon while events flow, rarely while they do not.
+//!
+//! Shared by the owner of mode `log` and the feeder of mode `queue`, which wait for it in loops of their own.
+
+mod rest;
+
+use std::time::Duration;
+
+use postrider_core::settle::{Chunk, Hold, Room};
+use postrider_core::store::{Pace, Watch};
+use postrider_core::{LogStore, Position};
+use tokio::time::Instant;
+
+use crate::call::Call;
+use crate::poller::Poller;
+pub(crate) use rest::{Rest, Rested};
+
+/// Where the log is read and when it is read next. Instants are durations since `began`.
+pub(crate) struct Reader<S: LogStore> {
+    store: S,
+    hold: Hold,
+    pace: Pace,
+    began: Instant,
+    poller: Poller,
+    /// The read that is under way.
+    pub(crate) fetching: Option<Call<Chunk>>,
+    /// Where to read on in the log.
+    read_to: Position,
+    pub(crate) poll_at: Duration,
+    pub(crate) rest: Rest,
+    /// Whether the last read found the end of the log.
+    pub(crate) at_end: bool,
+}
+
+impl<S: LogStore> Reader<S> {
+    pub(crate) fn new(store: S, hold: Hold, start: Position, began: Instant) -> Self {
+        let pace = store.pace();
+        Self {
+            store,
+            hold,
+            pace,
+            began,
+            poller: Poller::new(pace.poll_min, pace.poll_max),
+            fetching: None,
+            read_to: start,
+            poll_at: Duration::ZERO,
+            rest: Rest::Awake,
+            at_end: false,
+        }
+    }
+
+    /// Where to read on in the log.
+    pub(crate) fn read_to(&self) -> Position {
+        self.read_to
+    }
+
+    /// Begins a read, if it is time and none is under way.
+    pub(crate) fn begin(&mut self, room: Option<Room>) {
+        let (None, Some(room)) = (&self.fetching, room) else { return };
+        if self.now() < self.poll_at {
+            return;
+        }
+        self.rest_before_read();
+        let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.read_to);
+        self.fetching = Some(Call::begin(async move { store.fetch(&hold, after, room).await }));
+    }
+
+    /// Takes note of what a read has found, and decides when the next one comes.
+    pub(crate) fn found(&mut self, chunk: &Chunk) {
+        let found = !chunk.events.is_empty();
+        self.at_end = !found && !chunk.more && !chunk.soon;
+        let now = self.now();
+        if found {
+            self.poller.found(now);
+        } else if chunk.more || chunk.soon {
+            self.poller.expected(now);
+        }
+        let wait = self.rest_after_read(chunk, now);
+        self.poll_at = now + if chunk.more { Duration::ZERO } else { wait };
+        self.read_to = chunk.end;
+    }
+
+    /// A read has failed: the next one comes after this long.
+    pub(crate) fn failed(&mut self, wait: Duration) {
+        self.rest = Rest::Awake;
+        self.poll_at = self.now() + wait;
+    }
+
+    /// There may be something new.
+    pub(crate) fn woken(&mut self) {
+        self.poll_at = self.now();
+    }
+
+    /// The store has said whether it keeps watch.
+    pub(crate) fn watch_answered(&mut self, watch: Option<Watch>) {
+        self.rest = match watch {
+            Some(watch) => {
+                self.poll_at = self.now();
+                Rest::Watched { watch, looking: false }
+            }
+            None => Rest::Awake,
+        };
+    }
+
+    /// Gives up the read and the watch.
+    pub(crate) fn stop(&mut self) {
+        self.fetching = None;
+        self.rest = Rest::Awake;
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
