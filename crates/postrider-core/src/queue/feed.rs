@@ -156,7 +156,7 @@ mod tests {
     use crate::subscription::{Mode, NewSubscription, SubscriptionId};
 
     fn subscription(order: Order, by: LeaseBy, fair: Fair) -> Subscription {
-        let mut new = NewSubscription::new("jobs").mode(Mode::Queue).order(order);
+        let mut new = NewSubscription::new("queue").mode(Mode::Queue).order(order);
         new.tuning.queue.lease_by = by;
         new.tuning.queue.fair = fair;
         Subscription {
