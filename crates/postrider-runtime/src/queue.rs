@@ -389,6 +389,7 @@ impl<S: QueueStore> Queue<S> {
         self.ending.remove(&out);
         if let Some(task) = self.under_way.remove(&out) {
             task.abort();
+            self.breaker.cut_off(self.now());
             self.aborted.insert(task.id());
         }
     }
