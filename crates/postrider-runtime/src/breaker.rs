@@ -98,6 +98,11 @@ impl Breaker {
         self.state != State::Closed
     }
 
+    /// A hand-out was cut off. If it was the probe, another one must find out.
+    pub(crate) fn cut_off(&mut self, now: Duration) {
+        self.leave_open(now);
+    }
+
     /// A probe that was not even tried leaves the question open.
     fn leave_open(&mut self, now: Duration) -> bool {
         if self.state == State::Probing {
@@ -204,6 +209,9 @@ mod tests {
         assert_eq!(breaker.permission(NOW + COOLDOWN_MIN), Permission::One);
         breaker.probe();
         breaker.note(EventId(1), &Outcome::Untried, NOW + COOLDOWN_MIN);
+        assert_eq!(breaker.permission(NOW + COOLDOWN_MIN), Permission::One);
+        breaker.probe();
+        breaker.cut_off(NOW + COOLDOWN_MIN);
         assert_eq!(breaker.permission(NOW + COOLDOWN_MIN), Permission::One);
     }
 }

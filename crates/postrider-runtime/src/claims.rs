@@ -36,7 +36,15 @@ pub(crate) struct Claims {
 #[derive(Debug, Default)]
 struct Held {
     claims: BTreeMap<Token, Kept>,
+    /// No claim is to be doubted before this, so that the loop need not look at all of them at every turn.
+    doubted_at: Option<Instant>,
     news: Vec<News>,
+}
+
+impl Held {
+    fn look_again(&mut self) {
+        self.doubted_at = self.claims.values().map(|kept| kept.trusted_until).min();
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +87,8 @@ impl Claims {
             if held.claims.values().all(|other| kept.extend_at < other.extend_at) {
                 self.hurry.notify_one();
             }
+            held.doubted_at =
+                Some(held.doubted_at.map_or(kept.trusted_until, |at| at.min(kept.trusted_until)));
             held.claims.insert(token, kept);
         }
         in_time
@@ -93,12 +103,16 @@ impl Claims {
     pub(crate) fn doubted(&self, now: Instant) -> Vec<Doubted> {
         let mut held = self.lock();
         let over = held.claims.extract_if(.., |_, kept| kept.trusted_until <= now);
-        over.map(|(token, kept)| Doubted { token, let_go_at: kept.trusted_until + kept.lease / 10 }).collect()
+        let over =
+            over.map(|(token, kept)| Doubted { token, let_go_at: kept.trusted_until + kept.lease / 10 });
+        let over = over.collect();
+        held.look_again();
+        over
     }
 
-    /// When the first claim will be doubted unless it is extended.
+    /// When claims may be to be doubted unless they are extended.
     pub(crate) fn doubted_at(&self) -> Option<Instant> {
-        self.lock().claims.values().map(|kept| kept.trusted_until).min()
+        self.lock().doubted_at
     }
 
     /// Makes the keeper extend now, to find out what is left.
@@ -142,7 +156,7 @@ impl Claims {
         let mut held = self.lock();
         let mut answer: BTreeMap<Token, Vec<EventId>> =
             answer.into_iter().map(|extended| (extended.token, extended.cancelled)).collect();
-        let Held { claims, news } = &mut *held;
+        let Held { claims, news, .. } = &mut *held;
         for token in asked_about {
             // What was let go meanwhile is of no interest.
             let Some(kept) = claims.get_mut(token) else { continue };
@@ -159,6 +173,7 @@ impl Claims {
         if !news.is_empty() {
             self.told.notify_one();
         }
+        held.look_again();
     }
 
     /// Nothing panics under this lock.

@@ -83,8 +83,10 @@ pub(crate) struct Queue<S: QueueStore> {
 
     /// Hand-outs that did not finish at once.
     tasks: JoinSet<Finished>,
-    /// Their tasks, by hand-out, and when each must have ended, if it must.
-    under_way: BTreeMap<usize, UnderWay>,
+    /// Their tasks, by hand-out.
+    under_way: BTreeMap<usize, AbortHandle>,
+    /// When some of these must have ended.
+    ending: BTreeMap<usize, Instant>,
     /// Tasks that were aborted and have not ended yet.
     aborted: HashSet<Id>,
     /// Claims that are given up when their time comes.
@@ -112,11 +114,6 @@ pub(crate) struct Queue<S: QueueStore> {
 
 /// What a sweep found, and the subscription as it was tuned, if that was looked at.
 type SweptAndTuned = (Swept, Option<Box<Subscription>>);
-
-struct UnderWay {
-    task: AbortHandle,
-    end_by: Option<Instant>,
-}
 
 struct Claiming {
     call: Call<Claimed>,
@@ -214,6 +211,7 @@ impl<S: QueueStore> Queue<S> {
             summary: Summary::default(),
             tasks: JoinSet::new(),
             under_way: BTreeMap::new(),
+            ending: BTreeMap::new(),
             aborted: HashSet::new(),
             doubted: Vec::new(),
             in_place: InPlace::default(),
@@ -285,7 +283,7 @@ impl<S: QueueStore> Queue<S> {
         consider(self.end.as_ref().map(|end| end.until));
         consider(self.claims.doubted_at().map(since_began));
         consider(self.doubted.iter().map(|doubted| since_began(doubted.let_go_at)).min());
-        consider(self.under_way.values().filter_map(|task| task.end_by.map(since_began)).min());
+        consider(self.ending.values().copied().map(since_began).min());
         if self.settling.is_none() {
             let slow_at = self.leases.slow_at(SLOW_AFTER);
             let waits = self.resend.is_some() || self.leases.unsettled(now, SLOW_AFTER) > 0;
@@ -330,7 +328,7 @@ impl<S: QueueStore> Queue<S> {
                 News::Cancelled(token, events) => {
                     let end_by = Instant::now() + CANCEL_GRACE;
                     for out in self.leases.cancel(token, &events) {
-                        self.end_by(out, end_by);
+                        self.ending.insert(out, end_by);
                     }
                 }
             }
@@ -359,8 +357,8 @@ impl<S: QueueStore> Queue<S> {
         for token in over {
             self.lose(token);
         }
-        let late = self.under_way.iter().filter(|(_, task)| task.end_by.is_some_and(|at| at <= now));
-        let late: Vec<usize> = late.map(|(out, _)| *out).collect();
+        let late: Vec<usize> =
+            self.ending.iter().filter(|(_, at)| **at <= now).map(|(out, _)| *out).collect();
         for out in late {
             self.abort(out);
             self.leases.abandon(out);
@@ -388,15 +386,11 @@ impl<S: QueueStore> Queue<S> {
     }
 
     fn abort(&mut self, out: usize) {
-        if let Some(UnderWay { task, .. }) = self.under_way.remove(&out) {
+        self.ending.remove(&out);
+        if let Some(task) = self.under_way.remove(&out) {
             task.abort();
+            self.breaker.cut_off(self.now());
             self.aborted.insert(task.id());
-        }
-    }
-
-    fn end_by(&mut self, out: usize, end_by: Instant) {
-        if let Some(task) = self.under_way.get_mut(&out) {
-            task.end_by = Some(task.end_by.map_or(end_by, |earlier| earlier.min(end_by)));
         }
     }
 

@@ -71,8 +71,9 @@ impl Worker<()> {
     }
 
     /// Calls `handler` for each event. An error is an attempt that failed and will be made again;
-    /// return a [`Failure`](postrider_core::Failure) to say more about it. Handlers must not block their
-    /// thread: give blocking work to `tokio::task::spawn_blocking`.
+    /// return a [`Failure`](postrider_core::Failure) to say more about it, or to [snooze](postrider_core::Failure::snooze).
+    /// Handlers must not block their thread: give blocking work to `tokio::task::spawn_blocking`. In mode `queue` one that
+    /// takes long should look whether it was [cancelled](postrider_core::Delivery::cancelled).
     pub fn each<F, Fut, E>(self, handler: F) -> Worker<InTasks>
     where
         F: Fn(Delivery) -> Fut + Send + Sync + 'static,
@@ -99,7 +100,8 @@ impl Worker<()> {
     }
 
     /// Does the work inside the transaction that records the ack, so that both commit or neither does.
-    /// One event at a time, in the order of the log. The store crate says how to make the work.
+    /// One event at a time, in the order of the log. The store crate says how to make the work. For mode `log` only: in mode
+    /// `queue` a handler acks in a transaction of its own.
     pub fn transactional<W>(
         self,
         make: impl Fn(Delivery) -> W + Send + Sync + 'static,

@@ -273,7 +273,7 @@ create table postrider.queued (
     constraint only_what_is_ready_is_leased check (not leased or state = 'r'),
     constraint what_is_due_has_a_time check (state <> 'd' or due_at is not null)
 ) with (
-    fillfactor = 60,
+    fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.0,
     autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_cost_delay = 0,

@@ -7,7 +7,7 @@ use postrider_core::QueueStore;
 use tokio::task::{Id, JoinError};
 use tracing::warn;
 
-use super::{Finished, Queue, UnderWay, panicked};
+use super::{Finished, Queue, panicked};
 use crate::breaker::Permission;
 use crate::handler::Handling;
 use crate::lanes::{Attempted, HandOut};
@@ -82,7 +82,7 @@ impl<S: QueueStore> Queue<S> {
             Finished { out, attempted }
         });
         if let Some(out) = out {
-            self.under_way.insert(out, UnderWay { task, end_by: None });
+            self.under_way.insert(out, task);
         }
     }
 
@@ -107,6 +107,7 @@ impl<S: QueueStore> Queue<S> {
             Ok((_, Finished { out, attempted })) => {
                 if let Some(out) = out {
                     self.under_way.remove(&out);
+                    self.ending.remove(&out);
                     self.finish_out(out, attempted, self.now());
                 }
             }

@@ -159,6 +159,9 @@ impl Life {
             Outcome::Retry(Failure::retry("simulated failure"))
         } else if self.world.chance(handling.refuse) {
             Outcome::Retry(Failure::permanent("simulated refusal"))
+        } else if self.world.chance(handling.snooze) {
+            let millis = self.world.roll(|rng| rng.u64(0..3000));
+            Outcome::Retry(Failure::snooze(Duration::from_millis(millis)))
         } else if self.world.chance(handling.down) {
             Outcome::Retry(Failure::unavailable("simulated outage"))
         } else {

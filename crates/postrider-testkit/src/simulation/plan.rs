@@ -79,6 +79,8 @@ pub struct Handling {
     pub hang: f64,
     /// Takes long, but not too long.
     pub slow: f64,
+    /// Wants to be left alone for a while.
+    pub snooze: f64,
 }
 
 impl Plan {
@@ -94,6 +96,7 @@ impl Plan {
             panic: odds(0.05),
             hang: odds(0.01),
             slow: odds(0.1),
+            snooze: 0.0,
         };
         let trouble = if calm { 0.0 } else { 1.0 };
         let calls = Odds {
@@ -135,6 +138,9 @@ impl Plan {
         };
         if rng.u32(0..4) == 0 {
             plan.queue(&mut rng);
+        }
+        if rng.bool() {
+            plan.handling.snooze = rng.f64() * 0.05;
         }
         plan
     }
