@@ -517,7 +517,7 @@ CREATE TABLE postrider.queued (
     CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['r'::"char", 'd'::"char", 'w'::"char"]))),
     CONSTRAINT what_is_due_has_a_time CHECK (((state <> 'd'::"char") OR (due_at IS NOT NULL)))
 )
-WITH (fillfactor='60', autovacuum_vacuum_scale_factor='0.0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 
 CREATE TABLE postrider.result (
     subscription_id bigint NOT NULL,

@@ -100,12 +100,12 @@ pub(super) async fn measure(url: &str, args: &BenchArgs) -> Result<Vec<Measure>>
 struct Drained {
     events: usize,
     fed: Duration,
-    drained: Duration,
+    took: Duration,
 }
 
 impl Drained {
     fn per_event(&self) -> f64 {
-        self.drained.as_secs_f64() / self.events as f64
+        self.took.as_secs_f64() / self.events as f64
     }
 }
 
@@ -131,13 +131,13 @@ async fn backlog(url: &str, by: LeaseBy, events: usize) -> Result<Drained> {
     for task in tasks {
         count += task.await.map_err(panicked)??;
     }
-    let drained = began.elapsed();
+    let took = began.elapsed();
     store.member_leave(member).await?;
     store.subscription_delete("queue", "bench").await?;
     if count != events {
         return Err(Error::new(ErrorKind::Internal, format!("{count} of {events} events were claimed")));
     }
-    Ok(Drained { events, fed, drained })
+    Ok(Drained { events, fed, took })
 }
 
 async fn feed(store: &PostgresStore, subscription: &Subscription, member: MemberId) -> Result<Duration> {
