@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use postrider_core::{Delivery, Error, ErrorKind, LogStore, NewSubscription, Result, Store};
+use postrider_core::{Delivery, Error, ErrorKind, LeaseBy, LogStore, Mode, NewSubscription, Result, Store};
 use postrider_postgres::bare::{self, Listener, Observer, Producer, Scratch};
 use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_runtime::{Relay, Worker};
@@ -62,8 +62,16 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             BenchPart::Idle => idle(&store, url, args.seconds).await?,
             BenchPart::Wake => wake::measure(url, args).await?,
             BenchPart::Group => group::measure(url).await?,
-            BenchPart::Snapshot => held_snapshot(&store, url, args.seconds).await?,
-            BenchPart::Queue => queue::measure(url, args).await?,
+            BenchPart::Snapshot => {
+                let mut held = held_snapshot(&store, url, args.seconds, Mode::Log).await?;
+                held.extend(held_snapshot(&store, url, args.seconds, Mode::Queue).await?);
+                held
+            }
+            BenchPart::Queue => {
+                let mut measures = queue::measure(url, args).await?;
+                measures.extend(queue::latencies(&store, url, args.seconds).await?);
+                measures
+            }
             BenchPart::Drain => match &args.through {
                 Some(pooler) => vec![drains_through(scratch, pooler, args.events as usize).await?],
                 None => drains(url, args.events as usize).await?,
@@ -207,7 +215,9 @@ async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec
             if open == 1 {
                 writer.hold_writer().await?;
             }
-            samples.extend(deliver_for(store, url, turn * 2 + open as u64, 2).await?);
+            let subscription = NewSubscription::new(format!("latency-{}", turn * 2 + open as u64));
+            let load = Load { rate: RATE, seconds: 2, works: Duration::ZERO };
+            samples.extend(deliver_for(store, url, subscription, load).await?);
         }
     }
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -238,36 +248,55 @@ async fn listen_for(url: &str, seconds: u64) -> Result<Samples> {
             heard.note(&heard.came, number);
         }
     });
-    paced(url, &stamps, None).await?;
+    paced(url, &stamps, RATE, None).await?;
     listening.await.map_err(panicked)?;
     Ok(stamps.latencies())
 }
 
-async fn deliver_for(store: &PostgresStore, url: &str, run: u64, seconds: u64) -> Result<Samples> {
-    let events = RATE * seconds;
+/// What a relay is given to do.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    /// Events a second.
+    pub(super) rate: u64,
+    pub(super) seconds: u64,
+    /// How long a handler takes.
+    pub(super) works: Duration,
+}
+
+/// From the call of COMMIT to the handler's first line.
+pub(super) async fn deliver_for(
+    store: &PostgresStore,
+    url: &str,
+    subscription: NewSubscription,
+    load: Load,
+) -> Result<Samples> {
+    let events = load.rate * load.seconds;
     let stamps = Stamps::new(events);
     let (arrived, all) = tokio::sync::oneshot::channel::<()>();
     let arrived = std::sync::Mutex::new(Some(arrived));
     let ready = Arc::new(tokio::sync::Notify::new());
     let (seen, left, first) = (Arc::clone(&stamps), AtomicU64::new(events), Arc::clone(&ready));
-    let name = format!("latency-{run}");
-    let subscription = NewSubscription::new(&name).start(postrider_core::Start::Now);
+    let subscription = subscription.start(postrider_core::Start::Now);
+    let name = subscription.name.clone();
     store.subscription_create(subscription.clone()).await?;
     let worker = Worker::new(subscription).each(move |delivery: Delivery| {
         let number =
             delivery.payload.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         match number {
             Some(number) if number < events => seen.note(&seen.came, number),
-            _ => {
-                first.notify_one();
-                return std::future::ready(Ok::<(), Error>(()));
-            }
+            _ => first.notify_one(),
         }
-        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let counts = number.is_some_and(|number| number < events);
+        if counts && left.fetch_sub(1, Ordering::Relaxed) == 1 {
             let sender = arrived.lock().ok().and_then(|mut sender| sender.take());
             let _ = sender.map(|sender| sender.send(()));
         }
-        std::future::ready(Ok::<(), Error>(()))
+        async move {
+            if !load.works.is_zero() {
+                tokio::time::sleep(load.works).await;
+            }
+            Ok::<(), Error>(())
+        }
     });
     let relay = Relay::new(store.clone()).retention(None).worker(worker);
     let running = tokio::spawn(relay.run(async {
@@ -277,14 +306,14 @@ async fn deliver_for(store: &PostgresStore, url: &str, run: u64, seconds: u64) -
     // A listener is connected before anything is sent; the relay is at work when it has delivered something.
     store.event_emit(vec![event(0)]).await?;
     ready.notified().await;
-    paced(url, &stamps, Some(())).await?;
+    paced(url, &stamps, load.rate, Some(())).await?;
     running.await.map_err(panicked)??;
     store.subscription_delete(&name, "bench").await?;
     Ok(stamps.latencies())
 }
 
 /// Sends numbered events on time, whatever the last one took.
-async fn paced(url: &str, stamps: &Arc<Stamps>, emit: Option<()>) -> Result<()> {
+async fn paced(url: &str, stamps: &Arc<Stamps>, rate: u64, emit: Option<()>) -> Result<()> {
     let mut tasks = Vec::new();
     for lane in 0..PACED {
         let mut producer = Producer::connect(url).await?;
@@ -292,7 +321,7 @@ async fn paced(url: &str, stamps: &Arc<Stamps>, emit: Option<()>) -> Result<()> 
         tasks.push(tokio::spawn(async move {
             let began = tokio::time::Instant::now();
             for number in (lane..stamps.sent.len() as u64).step_by(PACED as usize) {
-                tokio::time::sleep_until(began + Duration::from_micros(number * 1_000_000 / RATE)).await;
+                tokio::time::sleep_until(began + Duration::from_micros(number * 1_000_000 / rate)).await;
                 let mut payload = PAYLOAD.to_vec();
                 payload[..8].copy_from_slice(&number.to_le_bytes());
                 let stamp = || stamps.note(&stamps.sent, number);
@@ -331,7 +360,7 @@ async fn idle(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Meas
 }
 
 /// Throughput at twice a thousand a second beside a snapshot that somebody holds all the while.
-async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
+async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64, mode: Mode) -> Result<Vec<Measure>> {
     // Two streams of producers begin at once, and only one may make their table.
     bare::truncate(url).await?;
     let observer = Observer::connect(url).await?;
@@ -343,7 +372,10 @@ async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result
             observer.hold_snapshot().await?;
         }
         let name = format!("held-{held}");
-        let subscription = NewSubscription::new(&name).start(postrider_core::Start::Now);
+        let mut subscription = NewSubscription::new(&name).mode(mode).start(postrider_core::Start::Now);
+        if mode == Mode::Queue {
+            subscription.tuning.queue.lease_by = LeaseBy::Event;
+        }
         store.subscription_create(subscription.clone()).await?;
         let count = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&count);
@@ -357,7 +389,7 @@ async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result
         for half in &mut halves {
             let before = server_work(url).await?;
             let stamps = Stamps::new(RATE * seconds.div_ceil(2));
-            tokio::try_join!(paced(url, &stamps, Some(())), paced(url, &stamps, Some(())))?;
+            tokio::try_join!(paced(url, &stamps, RATE, Some(())), paced(url, &stamps, RATE, Some(())))?;
             *half = server_work(url).await? - before;
         }
         *delivered = count.load(Ordering::Relaxed);
@@ -371,21 +403,23 @@ async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64) -> Result
         return Err(Error::new(ErrorKind::Internal, format!("{} dead rows in the log", dead.0)));
     }
     let [early, late] = halves;
+    let names = match mode {
+        Mode::Log => {
+            ["delivered beside a held snapshot, 2000/s", "the server's work meanwhile, second half to first"]
+        }
+        Mode::Queue => {
+            ["queue, beside a held snapshot, 2000/s", "queue, the server's work, second half to first"]
+        }
+    };
     Ok(vec![
         Measure {
-            name: "delivered beside a held snapshot, 2000/s",
+            name: names[0],
             value: delivered[1] as f64,
             unit: "events",
             reference: delivered[0] as f64,
             ratio: delivered[1] as f64 / delivered[0] as f64,
         },
-        Measure {
-            name: "the server's work meanwhile, second half to first",
-            value: late,
-            unit: "s of a core",
-            reference: early,
-            ratio: late / early,
-        },
+        Measure { name: names[1], value: late, unit: "s of a core", reference: early, ratio: late / early },
     ])
 }
 

@@ -13,7 +13,8 @@ use postrider_core::{
 use postrider_postgres::bare::{Producer, pgmq};
 use postrider_postgres::{PostgresOptions, PostgresStore};
 
-use super::rounds::Rounds;
+use super::postgres::{Load, deliver_for};
+use super::rounds::{Rounds, Samples};
 use super::{Measure, SMALL, event, panicked};
 use crate::args::BenchArgs;
 
@@ -94,6 +95,36 @@ pub(super) async fn measure(url: &str, args: &BenchArgs) -> Result<Vec<Measure>>
         });
     }
     Ok(measures)
+}
+
+/// From COMMIT to the start of a handler that takes a millisecond, 32 of them at a time, in both modes by turns.
+pub(super) async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
+    let load = Load { rate: 800, seconds: 2, works: Duration::from_millis(1) };
+    let (mut log, mut queue) = (Samples::default(), Samples::default());
+    for turn in 0..seconds.div_ceil(2) {
+        for (mode, samples) in [(Mode::Log, &mut log), (Mode::Queue, &mut queue)] {
+            let mut new = NewSubscription::new(format!("{mode:?}-{turn}"))
+                .mode(mode)
+                .order(Order::None)
+                .concurrency(32);
+            if mode == Mode::Queue {
+                new.tuning.queue.lease_by = LeaseBy::Event;
+            }
+            samples.extend(deliver_for(store, url, new, load).await?);
+        }
+    }
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let measure = |name, value, reference| Measure {
+        name,
+        value: ms(value),
+        unit: "ms",
+        reference: ms(reference),
+        ratio: ms(value) / ms(reference),
+    };
+    Ok(vec![
+        measure("queue, COMMIT to handler against mode log, p50", queue.median(), log.median()),
+        measure("queue, COMMIT to handler against mode log, p99", queue.p99(), log.p99()),
+    ])
 }
 
 /// What a backlog took.

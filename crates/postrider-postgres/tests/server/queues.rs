@@ -1,0 +1,282 @@
+//! Mode `queue` with several processes and a real server: who gets what, in which order, and through which faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use postrider_core::queue::feed::Feeder;
+use postrider_core::queue::{Ask, Claimed, Fate, Feed, QueueSettle, SettledRow};
+use postrider_core::settle::MemberId;
+use postrider_core::{
+    Delivery, Event, EventId, Failure, LeaseBy, LogStore, Mode, NewEvent, NewSubscription, Order, QueueStore,
+    Store, Subscription,
+};
+use postrider_postgres::PostgresStore;
+use postrider_runtime::{Relay, Worker};
+use postrider_testkit::postgres::{Server, Settings, Version, shared};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::stage::{AMPLE, Owner, Stage, open, until};
+
+const KEYS: usize = 20;
+const LEFT: &str = "select (select count(*) from postrider.queued) + (select count(*) from postrider.claim)";
+
+fn queue() -> NewSubscription {
+    let mut new = NewSubscription::new("orders").mode(Mode::Queue).concurrency(8);
+    new.tuning.queue.lease_by = LeaseBy::Event;
+    new.tuning.queue.lease = Duration::from_secs(1);
+    new
+}
+
+fn keyed(count: usize) -> Vec<NewEvent> {
+    (0..count).map(|n| Event::new("order").key(format!("k{}", n % KEYS))).collect()
+}
+
+/// Claims by hand.
+async fn claim(store: &PostgresStore, subscription: &Subscription, member: MemberId, rows: usize) -> Claimed {
+    let ask = Ask { rows, events: 10_000, bytes: 1 << 30, lease: Duration::from_secs(60) };
+    store.claim(subscription, member, ask).await.unwrap()
+}
+
+async fn ack(
+    store: &PostgresStore,
+    subscription: &Subscription,
+    member: MemberId,
+    claimed: &Claimed,
+) -> Vec<EventId> {
+    let done = |id| SettledRow { id, token: claimed.token, fate: Fate::Done };
+    let rows = claimed.rows.iter().map(|row| done(row.id)).collect();
+    let settle = Arc::new(QueueSettle { rows, ..QueueSettle::default() });
+    store.queue_settle(subscription, member, settle).await.unwrap().fenced
+}
+
+/// Feeds all that is there.
+async fn feed(stage: &Stage, subscription: &Subscription) {
+    let mut owner = Owner::of(&stage.store, &subscription.name).await;
+    let mut feeder = Feeder::new(subscription, &stage.store.fed(&owner.hold).await.unwrap());
+    loop {
+        let chunk = owner.step(AMPLE).await.unwrap();
+        let feed = Feed { mark: chunk.end, rows: feeder.plan(&chunk.events) };
+        stage.store.feed(&owner.hold, Arc::new(feed)).await.unwrap();
+        if !chunk.more {
+            return;
+        }
+    }
+}
+
+/// Every event is claimed by one of eight. `POSTRIDER_QUEUE_EVENTS` says of how many.
+#[tokio::test]
+async fn eight_who_claim_share_no_event() {
+    let events =
+        std::env::var("POSTRIDER_QUEUE_EVENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(20_000);
+    for (version, by) in [(Version::V15, LeaseBy::Event), (Version::V18, LeaseBy::Block)] {
+        let stage = Stage::on(version).await;
+        let mut new = queue().order(Order::None);
+        new.tuning.queue.lease_by = by;
+        let subscription = stage.store.subscription_create(new).await.unwrap();
+        stage.run(&format!(
+            "insert into postrider.event (topic, type) select 'order', 'order' from generate_series(1, {events})"
+        ));
+        feed(&stage, &subscription).await;
+        let mut tasks = Vec::new();
+        for n in 0..8 {
+            let (store, subscription) = (open(&stage.db).await, subscription.clone());
+            tasks.push(tokio::spawn(async move {
+                let member = store.member_join("ada").await.unwrap();
+                let mut seen = Vec::new();
+                loop {
+                    let claimed = claim(&store, &subscription, member, 10 + n).await;
+                    if claimed.rows.is_empty() {
+                        return seen;
+                    }
+                    seen.extend(claimed.rows.iter().flat_map(|row| &row.events).map(|event| event.id));
+                    assert_eq!(ack(&store, &subscription, member, &claimed).await, []);
+                }
+            }));
+        }
+        let mut seen = BTreeSet::new();
+        for task in tasks {
+            for id in task.await.unwrap() {
+                assert!(seen.insert(id), "event {id} was handed out twice");
+            }
+        }
+        assert_eq!((seen.len(), stage.number(LEFT)), (events, 0), "{version:?}");
+    }
+}
+
+/// What handlers did, in order.
+#[derive(Default)]
+struct Log {
+    steps: Mutex<Vec<Step>>,
+    moved: Notify,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    key: String,
+    event: EventId,
+    begins: bool,
+}
+
+impl Log {
+    fn note(&self, delivery: &Delivery, begins: bool) {
+        let key = delivery.key.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.steps.lock().unwrap().push(Step { key, event: delivery.id, begins });
+        self.moved.notify_waiters();
+    }
+
+    async fn until_ended(&self, count: usize) {
+        loop {
+            let moved = self.moved.notified();
+            if self.steps.lock().unwrap().iter().filter(|step| !step.begins).count() >= count {
+                return;
+            }
+            moved.await;
+        }
+    }
+}
+
+fn start(store: PostgresStore, log: &Arc<Log>) -> JoinHandle<()> {
+    let log = Arc::clone(log);
+    let handler = move |delivery: Delivery| {
+        let log = Arc::clone(&log);
+        async move {
+            log.note(&delivery, true);
+            tokio::task::yield_now().await;
+            log.note(&delivery, false);
+            Ok::<(), Failure>(())
+        }
+    };
+    let relay = Relay::new(store).retention(None).worker(Worker::new(queue()).each(handler));
+    tokio::spawn(async move { relay.run(pending()).await.map(drop).unwrap() })
+}
+
+/// Whoever feeds and those who settle meet in the same few keys all the time; none is left waiting for nobody.
+#[tokio::test]
+async fn a_keys_events_come_one_by_one_whoever_works() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let log = Arc::new(Log::default());
+        for _ in 0..3 {
+            start(open(&stage.db).await, &log);
+        }
+        let mut ids = Vec::new();
+        for _ in 0..60 {
+            ids.extend(stage.store.event_emit(keyed(40)).await.unwrap());
+        }
+        log.until_ended(ids.len()).await;
+        until(&stage, LEFT, 0).await;
+        let mut open: BTreeMap<String, EventId> = BTreeMap::new();
+        let mut last: BTreeMap<String, EventId> = BTreeMap::new();
+        for Step { key, event, begins } in log.steps.lock().unwrap().iter() {
+            if *begins {
+                assert_eq!(open.insert(key.clone(), *event), None, "two of key {key} at a time");
+                assert!(
+                    last.insert(key.clone(), *event).is_none_or(|last| last < *event),
+                    "key {key} goes back"
+                );
+            } else {
+                assert_eq!(open.remove(key), Some(*event));
+            }
+        }
+        assert_eq!(log.steps.lock().unwrap().len(), 2 * ids.len(), "each came once");
+        assert_eq!(stage.store.check().await.unwrap(), Vec::<String>::new());
+    }
+}
+
+/// A worker that is gone is followed by another, and its key goes on in order.
+#[tokio::test]
+async fn a_dead_workers_events_are_delivered_by_another() {
+    let stage = Stage::on(Version::V15).await;
+    let ids = stage.store.event_emit(keyed(KEYS * 2)).await.unwrap();
+    let stuck = Arc::new(Notify::new());
+    let begun = Arc::clone(&stuck);
+    let worker = Worker::new(queue()).each(move |_: Delivery| {
+        begun.notify_one();
+        pending::<Result<(), Failure>>()
+    });
+    let relay = Relay::new(open(&stage.db).await).retention(None).worker(worker);
+    let victim = tokio::spawn(async move { relay.run(pending()).await.map(drop).unwrap() });
+    stuck.notified().await;
+    victim.abort();
+    assert!(victim.await.unwrap_err().is_cancelled());
+    let log = Arc::new(Log::default());
+    start(open(&stage.db).await, &log);
+    log.until_ended(ids.len()).await;
+    until(&stage, LEFT, 0).await;
+    let ended: BTreeSet<EventId> = log.steps.lock().unwrap().iter().map(|step| step.event).collect();
+    assert_eq!(ended, ids.into_iter().collect());
+}
+
+/// A token that was given is never forgotten: nobody else can be given the same.
+#[tokio::test]
+async fn a_claim_survives_a_crash_of_the_server() {
+    for version in Version::ALL {
+        // Nothing reaches the disk unless somebody waits for it.
+        let mut server = Server::start(version, Settings::fast().set("wal_writer_delay", "10s"));
+        let stage = Stage::in_database(server.create_database()).await;
+        let subscription = stage.store.subscription_create(queue()).await.unwrap();
+        stage.store.event_emit(keyed(3)).await.unwrap();
+        feed(&stage, &subscription).await;
+        let member = stage.store.member_join("ada").await.unwrap();
+        let claimed = claim(&stage.store, &subscription, member, 2).await;
+        assert_eq!(claimed.rows.len(), 2);
+        server.kill_immediate();
+        server.start_again();
+        let after = open(&stage.db).await;
+        let other = after.member_join("bob").await.unwrap();
+        let theirs = claim(&after, &subscription, other, 9).await;
+        assert_eq!(theirs.rows.len(), 1, "{version:?}: what was claimed is not free");
+        assert!(theirs.token > claimed.token);
+        assert_eq!(after.extend(vec![claimed.token]).await.unwrap().len(), 1);
+        assert_eq!(ack(&after, &subscription, other, &claimed).await, []);
+    }
+}
+
+/// Rows that are claimed change no index; what is gone is not in the way of those who come later.
+#[tokio::test]
+async fn a_claim_is_an_update_within_its_page() {
+    let stage = Stage::on(Version::V15).await;
+    let subscription = stage.store.subscription_create(queue().order(Order::None)).await.unwrap();
+    stage.run(
+        "insert into postrider.event (topic, type) select 'order', 'order' from generate_series(1, 2000)",
+    );
+    feed(&stage, &subscription).await;
+    let member = stage.store.member_join("ada").await.unwrap();
+    let claimed = claim(&stage.store, &subscription, member, 1000).await;
+    assert_eq!(claimed.rows.len(), 1000);
+    let hot = "select coalesce(sum(n_tup_hot_upd), 0) from pg_stat_all_tables where relname = 'queued'";
+    until(&stage, hot, 1000).await;
+}
+
+/// A transaction that is open in a handler holds nobody up but its own key.
+#[tokio::test]
+async fn whoever_is_about_to_take_a_head_away_does_not_hold_up_the_feed() {
+    let stage = Stage::on(Version::V18).await;
+    let subscription = stage.store.subscription_create(queue()).await.unwrap();
+    stage.store.event_emit(keyed(1)).await.unwrap();
+    feed(&stage, &subscription).await;
+    // As a settle does, and then takes its time.
+    let slow = stage.session().await;
+    slow.batch_execute("begin").await.unwrap();
+    let bucket = "select pg_advisory_xact_lock_shared(
+        (('postrider.queued'::regclass::oid::bigint + $1::bigint * 7919) % 2147483647)::integer, bucket
+    ) from generate_series(0, 255) as bucket";
+    slow.query(bucket, &[&subscription.id.0]).await.unwrap();
+    stage.store.event_emit(vec![Event::new("order").key("other"), Event::new("order")]).await.unwrap();
+    feed(&stage, &subscription).await;
+    let member = stage.store.member_join("ada").await.unwrap();
+    let first = claim(&stage.store, &subscription, member, 9).await;
+    assert_eq!(first.rows.len(), 2, "the head of the first key, and the event without one");
+    assert_eq!(stage.store.sweep(&subscription).await.unwrap().due, 0);
+    assert_eq!(
+        claim(&stage.store, &subscription, member, 9).await.rows.len(),
+        0,
+        "it is not known whether it may go"
+    );
+    slow.batch_execute("rollback").await.unwrap();
+    stage.store.sweep(&subscription).await.unwrap();
+    assert_eq!(claim(&stage.store, &subscription, member, 9).await.rows.len(), 1, "it was looked at again");
+}
