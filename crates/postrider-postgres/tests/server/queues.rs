@@ -14,7 +14,7 @@ use postrider_core::{
 };
 use postrider_postgres::PostgresStore;
 use postrider_runtime::{Relay, Worker};
-use postrider_testkit::postgres::{Server, Settings, Version, shared};
+use postrider_testkit::postgres::{Server, Settings, Version};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
