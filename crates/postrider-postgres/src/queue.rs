@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   log ──feed──► queued ──claim──► queued + claim ──settle──► (gone), delivery: dead letters
-//!        writer            claimer                   writer
+//!        writer            claimer                   settler
 //! ```
 //!
 //! Who waits for whom, beyond `lock.rs`: a settle locks its rows, then its claims, then buckets of lanes (shared). A feed
@@ -90,7 +90,7 @@ impl QueueStore for PostgresStore {
         member: MemberId,
         settle: Arc<QueueSettle>,
     ) -> Result<QueueSettled> {
-        let mut session = self.inner.writer.session().await?;
+        let mut session = self.inner.settler.session().await?;
         let tx = session.begin().await?;
         let applied = settle::settle_apply(&tx, subscription, member, &settle).await?;
         tx.commit("settle").await?;
@@ -104,7 +104,7 @@ impl QueueStore for PostgresStore {
     async fn sweep(&self, subscription: &Subscription) -> Result<Swept> {
         let id = subscription.id;
         let unsure = self.inner.hints.unsure_lanes(id);
-        let mut session = self.inner.writer.session().await?;
+        let mut session = self.inner.settler.session().await?;
         let tx = session.begin().await?;
         let (swept, ready, left) = sweep::sweep(&tx, id, unsure).await?;
         tx.commit("sweep a queue").await?;

@@ -31,6 +31,8 @@ pub(crate) enum Role {
     Writer,
     /// Beats, on a connection of its own so that nothing makes it late.
     Keeper,
+    /// Settles and sweeps queues, beside whoever feeds them. As little is waited for.
+    Settler,
     /// Claims events of queues. Its commits are waited for: a token that was forgotten could be given to somebody else.
     Claimer,
     /// Runs transactional handlers.
@@ -47,6 +49,7 @@ impl Role {
             Self::Reader => "postrider/reader",
             Self::Writer => "postrider/writer",
             Self::Keeper => "postrider/keeper",
+            Self::Settler => "postrider/settler",
             Self::Claimer => "postrider/claimer",
             Self::Worker => "postrider/worker",
             Self::Operator => "postrider/operator",

@@ -32,7 +32,7 @@ impl Role {
                 JIT,
                 STATEMENT_TIMEOUT,
             ],
-            Self::Writer | Self::Keeper => &[
+            Self::Writer | Self::Settler | Self::Keeper => &[
                 ("synchronous_commit", "off"),
                 ("enable_seqscan", "off"),
                 ("enable_bitmapscan", "off"),
@@ -119,6 +119,7 @@ mod tests {
             Role::Reader,
             Role::Writer,
             Role::Keeper,
+            Role::Settler,
             Role::Claimer,
             Role::Worker,
             Role::Operator,

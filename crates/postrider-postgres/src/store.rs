@@ -60,7 +60,7 @@ macro_rules! change {
 
 /// Postrider's tables in a PostgreSQL database. Cheap to clone; all clones are the same store.
 ///
-/// It opens connections as it needs them, at most one for each of eight purposes, and closes them when the last
+/// It opens connections as it needs them, at most one for each of nine purposes, and closes them when the last
 /// clone is dropped. Producers emit through theirs.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -75,6 +75,7 @@ pub(crate) struct Inner {
     pub(crate) reader: SharedLink,
     pub(crate) writer: Link,
     pub(crate) keeper: Link,
+    pub(crate) settler: Link,
     pub(crate) claimer: Link,
     pub(crate) worker: Link,
     pub(crate) operator: Link,
@@ -114,6 +115,7 @@ impl PostgresStore {
             reader: SharedLink::new(Role::Reader, &options, &way),
             writer: Link::new(Role::Writer, &options, &way),
             keeper: Link::new(Role::Keeper, &options, &way),
+            settler: Link::new(Role::Settler, &options, &way),
             claimer: Link::new(Role::Claimer, &options, &way),
             worker: Link::new(Role::Worker, &options, &way),
             operator,

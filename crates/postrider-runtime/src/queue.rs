@@ -50,6 +50,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT_TUNING_EVERY: Duration = Duration::from_secs(10);
 /// A handler whose event was cancelled is dropped if it has not ended after this long.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// Shortest wait between two claims that were not full. A claim costs the store more than a look at the log, and where the
+/// feeder is in this process it says when there is something.
+const CLAIM_EVERY: Duration = Duration::from_millis(2);
 /// Rows that are settled at once when so many wait.
 const SETTLE_ROWS: usize = 1_000;
 /// How long a limit on the rate may keep everything from being claimed.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::queue::{Again, Ask, Claimed, Fate, QueueSettle, QueueSettled, Remnant};
-use postrider_core::{ErrorKind, Mode, QueueStore, Result, Subscription, limits};
+use postrider_core::{ErrorKind, Mode, Order, QueueStore, Result, Subscription, limits};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
-    Claiming, LOOK_AT_TUNING_EVERY, Queue, RATE_WAIT, SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY, Settling,
-    SweptAndTuned,
+    CLAIM_EVERY, Claiming, LOOK_AT_TUNING_EVERY, Queue, RATE_WAIT, SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY,
+    Settling, SweptAndTuned,
 };
 use crate::breaker::Permission;
 use crate::call::Call;
@@ -92,7 +92,7 @@ impl<S: QueueStore> Queue<S> {
         let (rows, events) =
             (claimed.rows.len(), claimed.rows.iter().map(|row| row.events.len()).sum::<usize>());
         if rows == 0 {
-            self.claim_at = now + self.poller.wait(now);
+            self.claim_at = now + self.poller.wait(now).max(CLAIM_EVERY);
             if claiming.last {
                 self.idle.nothing_since.get_or_insert(now);
             }
@@ -101,7 +101,7 @@ impl<S: QueueStore> Queue<S> {
         self.idle.nothing_since = None;
         self.poller.found(now);
         let full = rows >= claiming.rows || events >= claiming.events;
-        self.claim_at = now + if full { Duration::ZERO } else { self.poller.wait(now) };
+        self.claim_at = now + if full { Duration::ZERO } else { self.poller.wait(now).max(CLAIM_EVERY) };
         self.take_claim(claimed, claiming.asked, claiming.lease);
         Ok(())
     }
@@ -143,8 +143,11 @@ impl<S: QueueStore> Queue<S> {
             return;
         }
         let rows = self.leases.unsettled(now, SLOW_AFTER);
-        // Whoever has nothing else to do settles at once: lanes wait for it, and so may other workers.
-        let idles = !self.leases.has_ready(now) || self.end.is_some();
+        // Whoever has nothing else to do settles at once if somebody may wait for it: a lane, or a worker that is kept from
+        // claiming by a limit.
+        let queue = &self.subscription.tuning.queue;
+        let awaited = self.subscription.order == Order::Key || queue.total.is_some();
+        let idles = (awaited && !self.leases.has_ready(now)) || self.end.is_some() || self.context.until_idle;
         if rows > 0 && (now >= self.settle_at || rows >= SETTLE_ROWS || idles) {
             let settle = self.leases.compose(now, SLOW_AFTER);
             self.send(Arc::new(settle));
