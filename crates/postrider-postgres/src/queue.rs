@@ -44,6 +44,7 @@ impl QueueStore for PostgresStore {
         let ready = lanes::lanes_mend(&tx, hold.subscription.id, &lanes).await?;
         tx.commit("look at a queue").await?;
         self.inner.hints.lower(hold.subscription.id, &ready.ready);
+        self.inner.hints.unsure(hold.subscription.id, ready.left);
         Ok(fed)
     }
 
@@ -106,9 +107,9 @@ impl QueueStore for PostgresStore {
         let unsure = self.inner.hints.unsure_lanes(id);
         let mut session = self.inner.settler.session().await?;
         let tx = session.begin().await?;
-        let (swept, ready, left) = sweep::sweep(&tx, id, unsure).await?;
+        let (swept, ready, left) = sweep::sweep(&tx, id, &unsure).await?;
         tx.commit("sweep a queue").await?;
-        self.inner.hints.unsure(id, left);
+        self.inner.hints.sure(id, &unsure, &left);
         if !ready.is_empty() {
             self.inner.hints.lower(id, &ready);
             self.inner.wake.notify_waiters();

@@ -1,7 +1,8 @@
 //! Ending a delivery that nobody wants any more.
 
 use postrider_core::store::{Cancelled, LetterId};
-use postrider_core::{EventId, Result};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{Error, ErrorKind, EventId, Result};
 
 use super::lanes::{lanes_next, lanes_share};
 use super::look::{InQueue, queued_of_event};
@@ -12,6 +13,9 @@ use crate::subscription::subscription_lock;
 
 const WHAT: &str = "cancel a delivery";
 
+/// How often it is looked for before somebody has to try again.
+const LOOKS_MAX: u32 = 5;
+
 /// Removes what waits, and notes it of what is in somebody's hands.
 pub(super) async fn delivery_cancel(
     tx: &Tx<'_>,
@@ -19,29 +23,28 @@ pub(super) async fn delivery_cancel(
     actor: &str,
 ) -> Result<Option<Cancelled>> {
     let id = subscription_lock(tx, &letter.subscription).await?.id;
-    // A claim or a settle may come between the look and the change, which then looks again.
-    let Some(row) = queued_of_event(tx, letter.event_id, Some(id)).await?.remove(&id) else {
-        return Ok(None);
-    };
-    let cancelled = if row.leased {
-        let told = tx.execute(sql!("claim_cancel"), &[&row.token, &letter.event_id.0], WHAT).await?;
-        (told > 0).then_some(Cancelled::Told)
-    } else {
-        remove(tx, id, &row, letter.event_id).await?
-    };
-    if cancelled.is_some() {
-        let line = (letter.subscription.as_str(), Some(letter.event_id));
-        Entry { actor, action: "delivery_cancel", detail: None }.write_each(tx, &[line]).await?;
+    for _ in 0..LOOKS_MAX {
+        let Some(row) = queued_of_event(tx, letter.event_id, Some(id)).await?.remove(&id) else {
+            return Ok(None);
+        };
+        let cancelled = if row.leased {
+            let told = tx.execute(sql!("claim_cancel"), &[&row.token, &letter.event_id.0], WHAT).await?;
+            (told > 0).then_some(Cancelled::Told)
+        } else {
+            remove(tx, id, &row, letter.event_id).await?
+        };
+        if cancelled.is_some() {
+            let line = (letter.subscription.as_str(), Some(letter.event_id));
+            Entry { actor, action: "delivery_cancel", detail: None }.write_each(tx, &[line]).await?;
+            return Ok(cancelled);
+        }
+        // It was claimed or given back between the look and the change.
     }
-    Ok(cancelled)
+    let message = format!("event {} changes hands all the time: try again", letter.event_id);
+    Err(Error::new(ErrorKind::Busy, message))
 }
 
-async fn remove(
-    tx: &Tx<'_>,
-    id: postrider_core::subscription::SubscriptionId,
-    row: &InQueue,
-    event: EventId,
-) -> Result<Option<Cancelled>> {
+async fn remove(tx: &Tx<'_>, id: SubscriptionId, row: &InQueue, event: EventId) -> Result<Option<Cancelled>> {
     let locked = tx.query_opt(sql!("queued_unleased"), &[&id.0, &row.id.0], WHAT).await?;
     if locked.is_none() {
         return Ok(None);

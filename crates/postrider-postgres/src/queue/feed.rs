@@ -22,9 +22,9 @@ const WHAT: &str = "feed a queue";
 pub(super) async fn fed(tx: &Tx<'_>, hold: &Hold) -> Result<Fed> {
     let what = "look at a queue";
     let id = hold.subscription.id.0;
-    let row = tx.query_one(sql!("queued_fed"), &[&id], what).await?;
-    let mut fed =
-        Fed { front: row.try_get(0).doing(what)?, tenants: Vec::new(), newest: row.try_get(1).doing(what)? };
+    let row = tx.query_one(sql!("queued_newest"), &[&id], what).await?;
+    let newest = row.try_get(0).doing(what)?;
+    let mut fed = Fed { front: front(tx, hold.subscription.id).await?, tenants: Vec::new(), newest };
     if hold.subscription.tuning.queue.fair != Fair::Nobody {
         let rows = tx.query(sql!("queued_tenants"), &[&id], what).await?;
         let read = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));

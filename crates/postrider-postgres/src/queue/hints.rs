@@ -132,10 +132,16 @@ impl Hints {
         }
     }
 
-    /// Hands these lanes over to whoever looks at them again.
+    /// These lanes, for whoever looks at them again. They stay noted until that is done: a look may fail.
     pub(crate) fn unsure_lanes(&self, id: SubscriptionId) -> Vec<Lane> {
-        let mut queues = self.lock();
-        queues.get_mut(&id).map(|known| known.unsure.drain().collect()).unwrap_or_default()
+        self.lock().get(&id).map(|known| known.unsure.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Lanes were looked at again; those that are left have to be once more.
+    pub(crate) fn sure(&self, id: SubscriptionId, looked_at: &[Lane], left: &[Lane]) {
+        if let Some(known) = self.lock().get_mut(&id) {
+            known.unsure.retain(|lane| !looked_at.contains(lane) || left.contains(lane));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SubscriptionId, Known>> {

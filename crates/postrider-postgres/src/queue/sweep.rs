@@ -26,16 +26,17 @@ const CLAIMS_MAX: i64 = 100;
 pub(super) async fn sweep(
     tx: &Tx<'_>,
     id: SubscriptionId,
-    unsure: Vec<Lane>,
+    unsure: &[Lane],
 ) -> Result<(Swept, Vec<Ready>, Vec<Lane>)> {
     let mut swept = Swept::default();
     let mut ready = Vec::new();
-    let mended = lanes_mend(tx, id, &unsure).await?;
-    ready.extend(mended.ready);
     let expired = tx.query(sql!("claim_expired"), &[&id.0, &CLAIMS_MAX], WHAT).await?;
     for row in &expired {
         swept.reaped += u64::from(reap(tx, id, &Expired::read(row).doing(WHAT)?, &mut ready).await?);
     }
+    // From here on buckets are held alone, and nobody is waited for any more.
+    let mended = lanes_mend(tx, id, unsure).await?;
+    ready.extend(mended.ready);
     swept.due = come_due(tx, id, &mut ready).await?;
     if let Some(row) = tx.query_opt(sql!("queued_next_due"), &[&id.0], WHAT).await? {
         let seconds: f64 = row.try_get(0).doing(WHAT)?;
