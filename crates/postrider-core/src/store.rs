@@ -5,7 +5,8 @@
 //! conformance suite of the testkit states each promise below as a named test; a store is correct when it passes.
 //!
 //! For both: a call that returns an error has changed nothing, except that a lost connection may leave
-//! its outcome unknown, so every call but [`LogStore::settle_with`] and [`QueueStore::feed`] may be repeated. A store never sleeps, spawns nothing but its
+//! its outcome unknown, so every call but [`LogStore::settle_with`], [`QueueStore::feed`] and
+//! [`QueueStore::feed_and_claim`] may be repeated. A store never sleeps, spawns nothing but its
 //! connections, and reads the time from the database's clock only. Dropping a returned future cancels
 //! the wait; the call itself may still take effect.
 
@@ -279,6 +280,23 @@ pub trait QueueStore: LogStore {
     /// not be repeated: after an error it is not known whether the rows are there, and perhaps done already. The feeder
     /// takes the shards again and goes on from their positions.
     fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> impl Future<Output = Result<Option<i64>>> + Send;
+
+    /// Feeds, and claims for the member of `hold` as [`claim`](Self::claim) does, at best in one transaction: where workers wait
+    /// in the process that feeds, this is the shortest way from a commit to a handler. `events` are those that the rows are
+    /// made of, so that they need not be read again. What is fed is fed whatever becomes of the claim.
+    fn feed_and_claim(
+        &self,
+        hold: &Hold,
+        feed: Arc<Feed>,
+        events: Vec<Arc<Event>>,
+        ask: Ask,
+    ) -> impl Future<Output = Result<(Option<i64>, Result<Claimed>)>> + Send {
+        drop(events);
+        async move {
+            let front = self.feed(hold, feed).await?;
+            Ok((front, self.claim(&hold.subscription, hold.member, ask).await))
+        }
+    }
 
     /// Leases rows that are ready, in order. Durable on return: a token that a crash of the database forgot could be given
     /// to somebody else. An answer that was lost leaves a claim that nobody extends.

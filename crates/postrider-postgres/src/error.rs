@@ -75,6 +75,8 @@ fn explain(code: &SqlState) -> (ErrorKind, &'static str) {
         SqlState::INVALID_SQL_STATEMENT_NAME => {
             (ErrorKind::Invalid, ": it was prepared on another connection, or a pooler stands between")
         }
+        // Raised by `postrider.hold_check`.
+        ref code if code.code() == "PR001" => (ErrorKind::Fenced, ""),
         SqlState::UNIQUE_VIOLATION => (ErrorKind::Conflict, ""),
         SqlState::CHECK_VIOLATION
         | SqlState::NOT_NULL_VIOLATION

@@ -29,7 +29,7 @@
 //! | `connect`, `tls` | is it the server it claims to be, and can others listen? |
 //! | `roles` | who may do what? |
 //! | `store`, `log_store` | which call does what? The way in to all below. |
-//! | `session`, `link`, `statement`, `values` | who talks to the server, and how? |
+//! | `session`, `flight`, `link`, `statement`, `values` | who talks to the server, and how? |
 //! | `reach`, `settings`, `pooler` | by which way, and what does that change? |
 //! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
 //! | `wake`, `sentry` | who tells a relay that sleeps, and why is nothing slept through? |
@@ -107,6 +107,7 @@ mod event;
 mod event_row;
 mod fence;
 mod fetch;
+mod flight;
 mod holding;
 mod identity;
 mod lag;

@@ -6,6 +6,7 @@ use postrider_core::log::{Ladder, Rung, Snapshot, Tick, Window, Xid};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, EventId, Result, Shard, ShardSet};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::error::Doing;
 use crate::session::Tx;
@@ -30,8 +31,60 @@ impl StoredPosition {
     }
 }
 
-/// Appends a position. The transaction must have no xid yet that is older than the window's end: it begins
-/// after the window was read, or takes its first xid here.
+/// A position as it is written.
+pub(crate) struct NewPosition {
+    subscription: i64,
+    shards: i64,
+    from: Option<SnapshotValue>,
+    to: SnapshotValue,
+    next_xid: XidValue,
+    seq: i64,
+    rung_xids: Vec<XidValue>,
+    rung_seqs: Vec<i64>,
+    last_id: i64,
+}
+
+impl NewPosition {
+    pub(crate) fn new(
+        subscription: SubscriptionId,
+        shards: ShardSet,
+        window: &Window,
+        last_id: EventId,
+    ) -> Self {
+        let to = &window.to;
+        let (rung_xids, rung_seqs) =
+            to.ladder.rungs().iter().map(|rung| (XidValue(rung.next_xid), rung.seq)).unzip();
+        Self {
+            subscription: subscription.0,
+            shards: shards.0 as i64,
+            from: (!window.ends_at(last_id)).then(|| SnapshotValue(window.from.snapshot.clone())),
+            to: SnapshotValue(to.snapshot.clone()),
+            next_xid: XidValue(to.rung.next_xid),
+            seq: to.seq(),
+            rung_xids,
+            rung_seqs,
+            last_id: last_id.0,
+        }
+    }
+
+    /// For `position_put`. The transaction must have no xid yet that is older than the window's end: it begins after the
+    /// window was read, or takes its first xid there.
+    pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 9] {
+        [
+            &self.subscription,
+            &self.shards,
+            &self.from,
+            &self.to,
+            &self.next_xid,
+            &self.seq,
+            &self.rung_xids,
+            &self.rung_seqs,
+            &self.last_id,
+        ]
+    }
+}
+
+/// Appends a position.
 pub(crate) async fn position_put(
     tx: &Tx<'_>,
     subscription: SubscriptionId,
@@ -39,27 +92,8 @@ pub(crate) async fn position_put(
     window: &Window,
     last_id: EventId,
 ) -> Result<()> {
-    let to = &window.to;
-    let from = (!window.ends_at(last_id)).then(|| SnapshotValue(window.from.snapshot.clone()));
-    let (xids, seqs): (Vec<XidValue>, Vec<i64>) =
-        to.ladder.rungs().iter().map(|rung| (XidValue(rung.next_xid), rung.seq)).unzip();
-    tx.execute(
-        sql!("position_put"),
-        &[
-            &subscription.0,
-            &(shards.0 as i64),
-            &from,
-            &SnapshotValue(to.snapshot.clone()),
-            &XidValue(to.rung.next_xid),
-            &to.seq(),
-            &xids,
-            &seqs,
-            &last_id.0,
-        ],
-        "write a position",
-    )
-    .await
-    .map(drop)
+    let position = NewPosition::new(subscription, shards, window, last_id);
+    tx.execute(sql!("position_put"), &position.parameters(), "write a position").await.map(drop)
 }
 
 /// Where each of a subscription's shards stands. Shards that stand at one place share it.

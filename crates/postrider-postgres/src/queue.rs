@@ -25,10 +25,8 @@ use std::sync::Arc;
 use postrider_core::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
 use postrider_core::settle::{Hold, MemberId};
 use postrider_core::store::{Cancelled, LetterId};
-use postrider_core::{ErrorKind, Fair, QueueStore, Result, Subscription};
+use postrider_core::{ErrorKind, Event, QueueStore, Result, Subscription};
 
-use crate::fence::fence;
-use crate::lock::lock_settle;
 use crate::store::PostgresStore;
 use crate::wake::tell;
 
@@ -49,21 +47,28 @@ impl QueueStore for PostgresStore {
     }
 
     async fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> Result<Option<i64>> {
-        let mut session = self.inner.writer.session().await?;
-        let (mark, known) = self.inner.mark_of(hold, Some(feed.mark), session.id())?;
-        let id = hold.subscription.id;
-        let tx = session.begin().await?;
-        lock_settle(&tx, id, hold.member).await?;
-        let standing = fence(&tx, hold, known).await?;
-        let unsure = feed::feed_apply(&tx, hold, &feed, mark, &self.inner.hints).await?;
-        let fair = hold.subscription.tuning.queue.fair != Fair::Nobody;
-        let front = if fair { feed::front(&tx, id).await? } else { None };
-        tx.commit("feed a queue").await?;
-        self.inner.hints.unsure(id, unsure);
-        self.inner.hints.lower(id, &feed::ready(&feed.rows));
-        self.inner.marked(hold, Some(feed.mark), standing)?;
+        let done = feed::feed(&self.inner, hold, &feed, None).await?;
         self.inner.wake.notify_waiters();
-        Ok(front)
+        Ok(done.front)
+    }
+
+    async fn feed_and_claim(
+        &self,
+        hold: &Hold,
+        feed: Arc<Feed>,
+        events: Vec<Arc<Event>>,
+        ask: Ask,
+    ) -> Result<(Option<i64>, Result<Claimed>)> {
+        // Nobody is woken: who is beside the feeder has the answer.
+        let done = feed::feed(&self.inner, hold, &feed, Some(ask)).await?;
+        let claimed = match done.claim {
+            Some((claim, rows)) => {
+                let known = events.into_iter().map(|event| (event.id, event)).collect();
+                claim::claimed(&self.inner, &hold.subscription, &claim, &rows, known).await
+            }
+            None => self.claim(&hold.subscription, hold.member, ask).await,
+        };
+        Ok((done.front, claimed))
     }
 
     async fn claim(&self, subscription: &Subscription, member: MemberId, ask: Ask) -> Result<Claimed> {

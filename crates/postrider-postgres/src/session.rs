@@ -17,6 +17,7 @@ use tokio_postgres::{Client, IsolationLevel, Row, RowStream, SimpleQueryMessage,
 use tracing::warn;
 
 use crate::error::{Doing, from_postgres};
+use crate::flight::fly;
 use crate::options::PostgresOptions;
 use crate::pooler::{Form, Pooled, Route, Way};
 use crate::reach::reach;
@@ -90,7 +91,7 @@ struct State {
 pub(crate) type Parameters<'a> = [&'a (dyn ToSql + Sync)];
 
 /// A statement that is ready to be sent.
-enum Ready {
+pub(crate) enum Ready {
     /// The server knows it by name.
     Named(Statement),
     /// It travels with its text.
@@ -167,6 +168,23 @@ impl Session {
             Ready::Typed(form) => {
                 let parameters = form.typed(parameters);
                 self.alone(what, Box::pin(self.client.query_typed(&form.text, &parameters))).await
+            }
+        }
+    }
+
+    /// Runs one statement that changes something, in a transaction of its own. Committed on return, as the role's are.
+    pub(crate) async fn change(
+        &mut self,
+        sql: Sql,
+        parameters: &Parameters<'_>,
+        what: &str,
+    ) -> Result<Vec<Row>> {
+        match &self.state.route {
+            Route::Direct => self.query(sql, parameters, what).await,
+            Route::Pooled(_) => {
+                let tx = self.begin().await?;
+                let mut answers = tx.fly(&[(sql, parameters)], what).await?;
+                Ok(answers.pop().unwrap_or_default())
             }
         }
     }
@@ -301,6 +319,15 @@ impl<'a> Tx<'a> {
     /// Runs a script of several statements.
     pub(crate) async fn run(&self, script: &str, what: &str) -> Result<()> {
         self.state.bounded(what, self.tx.batch_execute(script)).await
+    }
+
+    /// Runs statements and commits, all in one flight: see `flight.rs`. If one fails, nothing is done.
+    pub(crate) async fn fly(self, steps: &[(Sql, &Parameters<'_>)], what: &str) -> Result<Vec<Vec<Row>>> {
+        let mut ready = Vec::with_capacity(steps.len());
+        for (sql, parameters) in steps {
+            ready.push((self.ready(*sql, what).await?, *parameters));
+        }
+        self.state.bounded(what, fly(self.tx, ready)).await
     }
 
     pub(crate) async fn commit(self, what: &str) -> Result<()> {

@@ -39,7 +39,7 @@ pub(crate) struct Feeding<S: QueueStore> {
     /// How far that reaches.
     mark: Option<Position>,
     /// The feed that is under way.
-    call: Option<Call<Option<i64>>>,
+    call: Option<Call<Fed>>,
     /// When positions move over events that the filter passes over.
     gaps_at: Duration,
     error_wait: Duration,
@@ -48,9 +48,17 @@ pub(crate) struct Feeding<S: QueueStore> {
     drain_until: Option<Duration>,
 }
 
+/// What a feed has done.
+struct Fed {
+    /// Where the queue stands, if that was asked.
+    front: Option<i64>,
+    /// Whether it has claimed for the worker beside us.
+    claimed: bool,
+}
+
 enum Happened {
     Stop,
-    Fed(Result<Option<i64>>),
+    Fed(Result<Fed>),
     Fetched(Result<Chunk>),
     Woken,
     Rested(Rested),
@@ -124,11 +132,23 @@ impl<S: QueueStore> Feeding<S> {
         if self.events.is_empty() && self.now() < self.gaps_at && !self.context.until_idle {
             return;
         }
-        let rows = self.feeder.plan(&std::mem::take(&mut self.events));
+        let events = std::mem::take(&mut self.events);
+        let rows = self.feeder.plan(&events);
         (self.mark, self.bytes) = (None, 0);
         self.gaps_at = self.now() + SETTLE_GAPS_EVERY;
+        let offer = if rows.is_empty() { None } else { self.context.fed.offer.take() };
         let (store, hold, feed) = (self.store.clone(), self.hold.clone(), Arc::new(Feed { mark, rows }));
-        self.call = Some(Call::begin(async move { store.feed(&hold, feed).await }));
+        self.call = Some(match offer {
+            None => Call::begin(async move {
+                let front = store.feed(&hold, feed).await?;
+                Ok(Fed { front, claimed: false })
+            }),
+            Some(offer) => Call::begin(async move {
+                let (front, claimed) = store.feed_and_claim(&hold, feed, events, offer.ask).await?;
+                offer.answer(claimed);
+                Ok(Fed { front, claimed: true })
+            }),
+        });
     }
 
     /// Waits for the next thing to happen. Cancel safe: whatever is not returned is still there.
@@ -167,10 +187,12 @@ impl<S: QueueStore> Feeding<S> {
                 self.drain_until = Some(self.now() + self.context.drain_within);
                 self.reader.stop();
             }
-            Happened::Fed(Ok(front)) => {
+            Happened::Fed(Ok(fed)) => {
                 self.call = None;
-                self.feeder.stand_at(front);
-                self.context.fed.news.notify_one();
+                self.feeder.stand_at(fed.front);
+                if !fed.claimed {
+                    self.context.fed.news.notify_one();
+                }
             }
             Happened::Fed(Err(error)) => return lost("feed", &self.hold, error).await.map(Some),
             Happened::Fetched(chunk) => {

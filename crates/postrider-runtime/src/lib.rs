@@ -16,6 +16,7 @@
 //! | `feeding.rs` | the loop of whoever feeds a queue: read, plan, feed |
 //! | `queue.rs` | the loop of a queue's workers: claim, hand out, settle, sweep |
 //! | `leases.rs` | what is in a worker's hands, what is settled, how much is claimed? Pure, with its proof. |
+//! | `offer.rs` | what does the feeder claim for the worker beside it? |
 //! | `claims.rs` | how long may a claim be trusted? |
 //! | `reader.rs` | when is the log read on? |
 //! | `handler.rs`, `worker.rs` | what is done with an event? |
@@ -35,6 +36,7 @@ mod keeper;
 mod lanes;
 mod leases;
 mod maintenance;
+mod offer;
 mod owner;
 mod permits;
 mod poller;

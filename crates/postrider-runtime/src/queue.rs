@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::Origin;
-use postrider_core::queue::{Claimed, QueueSettle, QueueSettled, Swept, Token};
+use postrider_core::queue::{Ask, Claimed, QueueSettle, QueueSettled, Swept, Token};
 use postrider_core::{Error, ErrorKind, QueueStore, Result, Subscription};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
@@ -39,6 +39,7 @@ use crate::handler::Handle;
 use crate::in_place::InPlace;
 use crate::lanes::Attempted;
 use crate::leases::Leases;
+use crate::offer::{Answer, Offer};
 use crate::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, SLOW_AFTER, panicked};
 use crate::permits::{Leave, Permit};
 use crate::poller::Poller;
@@ -53,6 +54,10 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Shortest wait between two claims that were not full. A claim costs the store more than a look at the log, and where the
 /// feeder is in this process it says when there is something.
 const CLAIM_EVERY: Duration = Duration::from_millis(2);
+/// The same where a feeder beside us claims for us with what it feeds: only what others have made ready is found by asking.
+const CLAIM_EVERY_BESIDE: Duration = Duration::from_millis(20);
+/// For how long a feeder is taken to be there that has claimed for us.
+const BESIDE_FOR: Duration = Duration::from_secs(1);
 /// Rows that are settled at once when so many wait.
 const SETTLE_ROWS: usize = 1_000;
 /// How long a limit on the rate may keep everything from being claimed.
@@ -65,6 +70,8 @@ pub(crate) struct Fed {
     pub(crate) news: Arc<Notify>,
     /// The feeder has ended.
     pub(crate) over: CancellationToken,
+    /// What the worker would take with the next feed.
+    pub(crate) offer: Arc<Offer>,
 }
 
 /// Instants are durations since `began`.
@@ -106,6 +113,8 @@ pub(crate) struct Queue<S: QueueStore> {
     sweeping: Option<Call<SweptAndTuned>>,
 
     claim_at: Duration,
+    /// When a feeder beside us has last claimed for us.
+    beside_at: Option<Duration>,
     settle_at: Duration,
     sweep_at: Duration,
     tuned_at: Duration,
@@ -120,10 +129,8 @@ type SweptAndTuned = (Swept, Option<Box<Subscription>>);
 
 struct Claiming {
     call: Call<Claimed>,
+    ask: Ask,
     asked: Instant,
-    lease: Duration,
-    rows: usize,
-    events: usize,
     /// Whether everything had been fed, settled and swept before, so that nothing is left if it brings nothing.
     last: bool,
 }
@@ -166,6 +173,7 @@ enum Happened {
     Stop,
     Settled(Result<QueueSettled>),
     Claimed(Result<Claimed>),
+    Offered(Option<Answer>),
     Swept(Result<SweptAndTuned>),
     Finished(Result<(Id, Finished), JoinError>),
     Permit(Permit),
@@ -185,6 +193,7 @@ pub(crate) async fn run<S: QueueStore>(
     let Some(subscription) = subscription else { return Ok(Summary::default()) };
     let mut queue = Queue::new(store, subscription, handle, context);
     let ended = queue.turn().await;
+    queue.context.fed.offer.close();
     // Whoever works in this process next must not meet a handler of ours.
     queue.tasks.shutdown().await;
     ended.map(|()| queue.summary)
@@ -224,6 +233,7 @@ impl<S: QueueStore> Queue<S> {
             resend: None,
             sweeping: None,
             claim_at: Duration::ZERO,
+            beside_at: None,
             settle_at: Duration::ZERO,
             sweep_at: Duration::ZERO,
             tuned_at: LOOK_AT_TUNING_EVERY,
@@ -260,13 +270,14 @@ impl<S: QueueStore> Queue<S> {
     /// Waits for the next thing to happen. Cancel safe: whatever is not returned is still there.
     async fn wait(&mut self, busy: bool) -> Happened {
         let deadline = self.began + self.next_deadline();
-        let may_claim = self.end.is_none() && self.claiming.is_none();
+        let may_claim = self.end.is_none() && !self.is_claiming();
         tokio::select! {
             biased;
             () = self.context.stop.cancelled(), if self.end.is_none() => Happened::Stop,
             () = self.claims.told() => Happened::News,
             settled = answer(&mut self.settling, |settling| &mut settling.call) => Happened::Settled(settled),
             claimed = answer(&mut self.claiming, |claiming| &mut claiming.call) => Happened::Claimed(claimed),
+            answer = self.context.fed.offer.answered() => Happened::Offered(answer),
             swept = optional(&mut self.sweeping) => Happened::Swept(swept),
             Some(finished) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => Happened::Finished(finished),
             () = std::future::ready(()), if busy => Happened::Timer,
@@ -296,7 +307,7 @@ impl<S: QueueStore> Queue<S> {
             if self.sweeping.is_none() {
                 consider(Some(self.sweep_at));
             }
-            if self.claiming.is_none() && self.wanted().is_some() {
+            if !self.is_claiming() && self.wanted().is_some() {
                 consider(Some(self.claim_at));
             }
             consider(self.leases.alone_until().filter(|at| *at > now));
@@ -313,6 +324,7 @@ impl<S: QueueStore> Queue<S> {
             Happened::Stop => self.drain(Ok(())),
             Happened::Settled(settled) => return self.settled(settled),
             Happened::Claimed(claimed) => return self.claimed(claimed),
+            Happened::Offered(answer) => return self.offered(answer),
             Happened::Swept(swept) => return self.swept(swept),
             Happened::Finished(finished) => return self.ended(finished),
             Happened::Permit(permit) => self.leave.keep(permit),

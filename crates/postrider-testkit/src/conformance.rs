@@ -14,6 +14,7 @@ pub mod blocks;
 pub mod dead_letters;
 pub mod delayed;
 pub mod emit;
+pub mod feeding;
 pub mod groups;
 pub mod owner;
 pub mod ownership;
@@ -371,6 +372,12 @@ macro_rules! queue_conformance_tests {
                 queued_events_stay,
                 a_seek_empties_the_queue_above_it,
             ]
+            feeding: [
+                a_feed_may_claim,
+                a_feed_that_claims_keeps_to_lanes,
+                a_feed_claims_nothing_of_what_is_paused,
+                a_replaced_feeder_claims_nothing,
+            ]
             blocks: [
                 a_block_brings_many_events,
                 a_block_leaves_out_what_is_not_its_own,
@@ -408,6 +415,7 @@ mod tests {
             ("reports", include_str!("conformance/reports.rs")),
             ("queue", include_str!("conformance/queue.rs")),
             ("blocks", include_str!("conformance/blocks.rs")),
+            ("feeding", include_str!("conformance/feeding.rs")),
         ];
         for (topic, source) in topics {
             let promises = source

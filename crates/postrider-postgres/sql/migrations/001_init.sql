@@ -438,6 +438,38 @@ revoke execute on function postrider.identify from public;
 -- Whoever may emit is told so by name; see the guide for a producer's grants.
 revoke execute on function postrider.emit from public;
 
+-- Lets an owner's transaction go on only if all is as the owner knows it, and keeps it so until the transaction ends: takes
+-- the locks of a settle, then compares the fence. Says whether the subscription is paused.
+--
+-- It fails otherwise, so that statements that were sent after it in the same transaction come to nothing. A function,
+-- because the fence must be read by a statement of its own, which sees what happened while it waited for the locks.
+create function postrider.hold_check(subscription bigint, member bigint, known_fence bigint) returns boolean
+language plpgsql volatile
+as $$
+declare
+    found record;
+begin
+    perform pg_catalog.pg_advisory_xact_lock_shared(
+            ('postrider.shard'::regclass::oid::bigint << 32) | subscription
+        ),
+        pg_catalog.pg_advisory_xact_lock_shared(
+            (('postrider.shard'::regclass::oid::bigint + subscription * 7919) % 2147483647)::integer,
+            (member % 2147483647)::integer
+        );
+    select s.fence, s.paused_at is not null as paused into found
+    from postrider.subscription as s
+    where s.id = subscription;
+    if found.fence is distinct from known_fence then
+        raise exception using
+            errcode = 'PR001',
+            message = pg_catalog.format('subscription %s has changed since its owner looked', subscription);
+    end if;
+    return found.paused;
+end
+$$;
+
+revoke execute on function postrider.hold_check from public;
+
 -- Wakes relays that sleep. It is called after each statement that emits, once `postrider store wake notify` has made the
 -- trigger `wake`; without it nothing calls this.
 --

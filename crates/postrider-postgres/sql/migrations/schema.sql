@@ -33,6 +33,31 @@ begin
 end
 $$;
 
+CREATE FUNCTION postrider.hold_check(subscription bigint, member bigint, known_fence bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+declare
+    found record;
+begin
+    perform pg_catalog.pg_advisory_xact_lock_shared(
+            ('postrider.shard'::regclass::oid::bigint << 32) | subscription
+        ),
+        pg_catalog.pg_advisory_xact_lock_shared(
+            (('postrider.shard'::regclass::oid::bigint + subscription * 7919) % 2147483647)::integer,
+            (member % 2147483647)::integer
+        );
+    select s.fence, s.paused_at is not null as paused into found
+    from postrider.subscription as s
+    where s.id = subscription;
+    if found.fence is distinct from known_fence then
+        raise exception using
+            errcode = 'PR001',
+            message = pg_catalog.format('subscription %s has changed since its owner looked', subscription);
+    end if;
+    return found.paused;
+end
+$$;
+
 CREATE FUNCTION postrider.home() RETURNS text
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -746,6 +771,8 @@ ALTER TABLE ONLY postrider.standing
     ADD CONSTRAINT standing_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
 REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.hold_check(subscription bigint, member bigint, known_fence bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
 

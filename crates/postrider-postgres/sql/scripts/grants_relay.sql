@@ -5,7 +5,7 @@
 -- table. A relay ends sessions of relays that are gone by the right that each role has on its own sessions: let all
 -- relays of a store log in as one role, and none needs pg_signal_backend.
 grant usage on schema "schema_name" to role_name;
-grant execute on function postrider.identify to role_name;
+grant execute on function postrider.identify, postrider.hold_check to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;

@@ -1,6 +1,7 @@
 //! Leasing rows, and keeping the lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,18 +11,19 @@ use postrider_core::settle::MemberId;
 use postrider_core::subscription::{Rate, SubscriptionId};
 use postrider_core::{Event, EventId, Result, Subscription, Timestamp, limits};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use super::hints::{Hints, Ready};
+use super::hints::{Hints, Ready, Scan};
 use super::lanes::ready_read;
 use super::rows::{events_of, spans_of};
 use crate::error::Doing;
-use crate::session::Tx;
+use crate::session::{Session, Tx};
 use crate::store::Inner;
 use crate::values::{At, For};
 
 const WHAT: &str = "claim events of a queue";
 
-/// Claims, and reads the events while the claim is flushed.
+/// Claims, then reads the events.
 pub(super) async fn claim(
     store: &Inner,
     subscription: &Subscription,
@@ -29,51 +31,107 @@ pub(super) async fn claim(
     ask: Ask,
 ) -> Result<Claimed> {
     let id = subscription.id;
-    // First, since nobody may wait for a session while another is held: a pooler may have but one.
-    let reader = store.reader.session().await?;
     let mut session = store.claimer.session().await?;
-    let tx = session.begin().await?;
-    front_look(&tx, id, &store.hints).await?;
+    front_look(&mut session, id, &store.hints).await?;
     let limit = Limit::of(subscription);
-    let events = limit.events_left(&tx, id, ask.events).await?;
-    let scan = store.hints.scan(id);
-    let asked = if events == 0 { 0 } else { ask.rows.min(limits::CLAIM_ROWS_MAX) as i64 };
-    let (events_max, bytes_max) = (events as i64, ask.bytes.min(i64::MAX as usize) as i64);
-    let rows = tx
-        .query(
-            sql!("queued_claim"),
-            &[&id.0, &asked, &events_max, &bytes_max, &scan.ranks, &scan.lows, &member.0, &For(ask.lease)],
-            WHAT,
-        )
-        .await?;
+    let (claim, rows) = if limit.is_none() {
+        let claim = NewClaim::new(id, member, ask, ask.events, store.hints.scan(id));
+        let rows = session.change(sql!("queued_claim"), &claim.parameters(), WHAT).await?;
+        (claim, rows)
+    } else {
+        let tx = session.begin().await?;
+        let events = limit.events_left(&tx, id, ask.events).await?;
+        let claim = NewClaim::new(id, member, ask, events, store.hints.scan(id));
+        let rows = tx.query(sql!("queued_claim"), &claim.parameters(), WHAT).await?;
+        limit.spend(&tx, id, events_of_rows(&rows)?).await?;
+        tx.commit(WHAT).await?;
+        (claim, rows)
+    };
+    // Nobody may wait for a session while another is held: a pooler may have but one.
+    drop(session);
+    claimed(store, subscription, &claim, &rows, HashMap::new()).await
+}
+
+/// A claim as it is made.
+pub(super) struct NewClaim {
+    subscription: i64,
+    rows: i64,
+    events: i64,
+    bytes: i64,
+    scan: Scan,
+    member: i64,
+    lease: For,
+}
+
+impl NewClaim {
+    /// Of `events` events at the most.
+    pub(super) fn new(id: SubscriptionId, member: MemberId, ask: Ask, events: usize, scan: Scan) -> Self {
+        Self {
+            subscription: id.0,
+            rows: if events == 0 { 0 } else { ask.rows.min(limits::CLAIM_ROWS_MAX) as i64 },
+            events: events.min(i64::MAX as usize) as i64,
+            bytes: ask.bytes.min(i64::MAX as usize) as i64,
+            scan,
+            member: member.0,
+            lease: For(ask.lease),
+        }
+    }
+
+    /// For `queued_claim`.
+    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 8] {
+        [
+            &self.subscription,
+            &self.rows,
+            &self.events,
+            &self.bytes,
+            &self.scan.ranks,
+            &self.scan.lows,
+            &self.member,
+            &self.lease,
+        ]
+    }
+}
+
+/// What a claim that is committed has brought. Events that are not among those which are `known` are read.
+pub(super) async fn claimed(
+    store: &Inner,
+    subscription: &Subscription,
+    claim: &NewClaim,
+    rows: &[Row],
+    mut known: HashMap<EventId, Arc<Event>>,
+) -> Result<Claimed> {
     let Some(first) = rows.first() else { return Err(subscription_missing(&subscription.name)) };
     let paused = first.try_get(0).doing(WHAT)?;
     let at: Timestamp = first.try_get::<_, At>(1).doing(WHAT)?.0;
-    let mut found: Vec<Found> =
-        rows.iter().filter_map(|row| Found::read(row).transpose()).collect::<Result<_>>()?;
+    let mut found = found_read(rows)?;
     found.sort_by_key(|row| (row.ready, row.id));
-    limit.spend(&tx, id, found.iter().map(|row| row.spans.count()).sum()).await?;
     let ready: Vec<Ready> = found.iter().map(|row| row.ready).collect();
-    if found.is_empty() {
-        tx.commit(WHAT).await?;
-        store.hints.claimed(id, &scan, &ready, asked == 0 || paused);
-        return Ok(Claimed { token: Token(0), at, rows: Vec::new(), paused });
+    let more = if found.is_empty() { claim.rows == 0 || paused } else { found.len() as i64 == claim.rows };
+    store.hints.claimed(subscription.id, &claim.scan, &ready, more);
+    let unknown =
+        found.iter().map(|row| &row.spans).filter(|spans| spans.iter().any(|id| !known.contains_key(&id)));
+    if unknown.clone().next().is_some() {
+        let reader = store.reader.session().await?;
+        known.extend(events_of(&reader, unknown).await?);
     }
-    let (committed, events) =
-        tokio::join!(tx.commit(WHAT), events_of(&reader, found.iter().map(|row| &row.spans)));
-    committed?;
-    store.hints.claimed(id, &scan, &ready, found.len() as i64 == asked);
-    let mut events = events?;
-    let token = found[0].token;
-    let rows = found.into_iter().map(|row| row.leased(&mut events)).collect();
+    let token = found.first().map_or(Token(0), |row| row.token);
+    let rows = found.into_iter().map(|row| row.leased(&mut known)).collect();
     Ok(Claimed { token, at, rows, paused })
 }
 
+fn found_read(rows: &[Row]) -> Result<Vec<Found>> {
+    rows.iter().filter_map(|row| Found::read(row).transpose()).collect()
+}
+
+fn events_of_rows(rows: &[Row]) -> Result<usize> {
+    Ok(found_read(rows)?.iter().map(|row| row.spans.count()).sum())
+}
+
 /// Says how far we have come and learns how far all have, if it is time to.
-async fn front_look(tx: &Tx<'_>, id: SubscriptionId, hints: &Hints) -> Result<()> {
+async fn front_look(session: &mut Session, id: SubscriptionId, hints: &Hints) -> Result<()> {
     let now = Instant::now();
     let Some(scan) = hints.front_due(id, now) else { return Ok(()) };
-    let rows = tx.query(sql!("queue_front_move"), &[&id.0, &scan.ranks, &scan.lows], WHAT).await?;
+    let rows = session.change(sql!("queue_front_move"), &[&id.0, &scan.ranks, &scan.lows], WHAT).await?;
     let fronts: BTreeMap<i16, i64> = rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)?;
     hints.front_found(id, fronts, now);
     Ok(())
@@ -170,11 +228,10 @@ impl Found {
         }))
     }
 
-    fn leased(self, events: &mut std::collections::HashMap<EventId, std::sync::Arc<Event>>) -> LeasedRow {
+    fn leased(self, events: &mut HashMap<EventId, Arc<Event>>) -> LeasedRow {
         let mut own: Vec<_> = self.spans.iter().filter_map(|id| events.remove(&id)).collect();
         if let (Some(payload), Some(event)) = (self.edited_payload, own.first_mut()) {
-            // Nobody else has it yet.
-            std::sync::Arc::make_mut(event).payload = payload;
+            Arc::make_mut(event).payload = payload;
         }
         LeasedRow {
             id: self.id,

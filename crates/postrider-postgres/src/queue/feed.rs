@@ -1,22 +1,34 @@
 //! From the log into the queue.
+//!
+//! What was emitted waits for this, so that it is one flight: the check that the caller is still the owner, the position, the
+//! lanes, the rows, and the claim of a worker that waits beside the feeder.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use postrider_core::log::Window;
-use postrider_core::queue::{Fed, Feed, NewRow};
+use postrider_core::queue::{Ask, Fed, Feed, NewRow};
 use postrider_core::settle::{Hold, Lane};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Fair, Result};
+use postrider_core::{ErrorKind, Fair, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
-use super::hints::{Hints, Ready};
-use super::lanes::{lanes_busy, lanes_take};
+use super::claim::NewClaim;
+use super::hints::Ready;
+use super::lanes::{bucket, buckets_taken};
 use super::rows::spans_text;
 use crate::error::Doing;
-use crate::position::position_put;
-use crate::session::Tx;
+use crate::fence::{Standing, fence};
+use crate::lock::lock_settle;
+use crate::position::NewPosition;
+use crate::session::{Parameters, Session, Tx};
+use crate::statement::Sql;
+use crate::store::Inner;
 use crate::values::At;
 
 const WHAT: &str = "feed a queue";
+
+/// How often a feed is tried that is known to have done nothing.
+const FEED_TRIES: u32 = 5;
 
 /// What was fed so far and is not done.
 pub(super) async fn fed(tx: &Tx<'_>, hold: &Hold) -> Result<Fed> {
@@ -38,37 +50,115 @@ pub(super) async fn front(tx: &Tx<'_>, id: SubscriptionId) -> Result<Option<i64>
     tx.query_one(sql!("queued_front"), &[&id.0], WHAT).await?.try_get(0).doing(WHAT)
 }
 
-/// Moves the position and writes the rows, under a fence that the caller has checked in this same transaction. Returns
-/// lanes of which it is not known whether somebody is in them: their rows wait until they are looked at again.
-pub(super) async fn feed_apply(
-    tx: &Tx<'_>,
-    hold: &Hold,
-    feed: &Feed,
-    mark: Option<(Window, EventId)>,
-    hints: &Hints,
-) -> Result<Vec<Lane>> {
+/// What a feed has done.
+pub(super) struct Done {
+    /// Where the queue stands, if the subscription is fair.
+    pub(super) front: Option<i64>,
+    /// The claim that was made in the same transaction, and what it was answered.
+    pub(super) claim: Option<(NewClaim, Vec<Row>)>,
+}
+
+/// Moves the position, writes the rows, and claims if it is asked to.
+pub(super) async fn feed(store: &Inner, hold: &Hold, feed: &Feed, ask: Option<Ask>) -> Result<Done> {
     let id = hold.subscription.id;
-    if let Some((window, last_id)) = mark {
-        position_put(tx, id, hold.set(), &window, last_id).await?;
+    let mut session = store.writer.session().await?;
+    let (mark, known) = store.mark_of(hold, Some(feed.mark), session.id())?;
+    // Before it is true: our own claim has to look where it is about to be, and others find nothing there for a moment.
+    let ready = ready(&feed.rows);
+    store.hints.lower(id, &ready);
+    let plan = Plan {
+        position: mark.map(|(window, last_id)| NewPosition::new(id, hold.set(), &window, last_id)),
+        new_ranks: store.hints.new_ranks(id, feed.rows.iter().map(rank)),
+        columns: Columns::of(id, &feed.rows),
+        claim: ask.map(|ask| NewClaim::new(id, hold.member, ask, ask.events, store.hints.scan(id))),
+        hold,
+    };
+    let Answers { standing, taken, front, claimed } = plan.carry_out(&mut session, known).await?;
+    let left = plan.columns.lanes.into_iter().filter(|lane| !taken.contains(&bucket(lane)));
+    store.hints.unsure(id, left.collect());
+    store.hints.lower(id, &ready);
+    store.marked(hold, Some(feed.mark), standing)?;
+    Ok(Done { front, claim: plan.claim.map(|claim| (claim, claimed)) })
+}
+
+/// All that a feed does.
+struct Plan<'a> {
+    hold: &'a Hold,
+    position: Option<NewPosition>,
+    /// Ranks that may not be known yet.
+    new_ranks: Vec<i16>,
+    columns: Columns<'a>,
+    claim: Option<NewClaim>,
+}
+
+struct Answers {
+    standing: Standing,
+    /// Buckets of lanes from which nobody was taking a head away.
+    taken: HashSet<i32>,
+    front: Option<i64>,
+    claimed: Vec<Row>,
+}
+
+impl Plan<'_> {
+    /// Flies, and again if nothing was done and that can be mended: the fence has moved and yet all shards are the caller's,
+    /// since somebody has paused or resumed; or somebody else has drawn the claim's token.
+    async fn carry_out(&self, session: &mut Session, mut known: i64) -> Result<Answers> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let answers = self.fly(session.begin().await?, known).await;
+            match answers {
+                Err(error) if error.is_fenced() && tries < FEED_TRIES => {
+                    let tx = session.begin().await?;
+                    lock_settle(&tx, self.hold.subscription.id, self.hold.member).await?;
+                    known = fence(&tx, self.hold, known).await?.fence;
+                    tx.rollback(WHAT).await?;
+                }
+                Err(error) if error.kind() == ErrorKind::Conflict && tries < FEED_TRIES => {}
+                answers => return answers,
+            }
+        }
     }
-    if feed.rows.is_empty() {
-        return Ok(Vec::new());
+
+    async fn fly(&self, tx: Tx<'_>, known: i64) -> Result<Answers> {
+        let (id, member) = (self.hold.subscription.id.0, self.hold.member.0);
+        let check: [&(dyn ToSql + Sync); 3] = [&id, &member, &known];
+        let position = self.position.as_ref().map(NewPosition::parameters);
+        let ranks: [&(dyn ToSql + Sync); 2] = [&id, &self.new_ranks];
+        let buckets: Vec<i32> = self.columns.lanes.iter().map(bucket).collect();
+        let lanes: [&(dyn ToSql + Sync); 2] = [&id, &buckets];
+        let rows = self.columns.parameters();
+        let front: [&(dyn ToSql + Sync); 1] = [&id];
+        let claim = self.claim.as_ref().map(NewClaim::parameters);
+        let fair = self.hold.subscription.tuning.queue.fair != Fair::Nobody;
+        let mut steps: Vec<(Sql, &Parameters<'_>)> = Vec::new();
+        let mut step = |wanted: bool, sql: Sql, parameters| {
+            if wanted {
+                steps.push((sql, parameters));
+            }
+        };
+        step(claim.is_some(), sql!("flushed_commit"), &[]);
+        step(true, sql!("hold_check"), &check);
+        step(position.is_some(), sql!("position_put"), position.as_ref().map_or(&[], |position| position));
+        step(!self.new_ranks.is_empty(), sql!("queue_front_put"), &ranks);
+        step(!buckets.is_empty(), sql!("queue_lane_take"), &lanes);
+        step(!self.columns.ids.is_empty(), sql!("queued_feed"), &rows);
+        step(fair, sql!("queued_front"), &front);
+        step(claim.is_some(), sql!("queued_claim"), claim.as_ref().map_or(&[], |claim| claim));
+        let answers = tx.fly(&steps, WHAT).await?;
+        let mut answers: HashMap<Sql, Vec<Row>> = steps.iter().map(|(sql, _)| *sql).zip(answers).collect();
+        let mut answer = |sql| answers.remove(&sql).unwrap_or_default();
+        let paused =
+            answer(sql!("hold_check")).first().map_or(Ok(false), |row| row.try_get(0)).doing(WHAT)?;
+        let front =
+            answer(sql!("queued_front")).first().map_or(Ok(None), |row| row.try_get(0)).doing(WHAT)?;
+        Ok(Answers {
+            standing: Standing { fence: known, paused },
+            taken: buckets_taken(&answer(sql!("queue_lane_take")))?,
+            front,
+            claimed: answer(sql!("queued_claim")),
+        })
     }
-    let ranks = hints.new_ranks(id, feed.rows.iter().map(rank));
-    if !ranks.is_empty() {
-        tx.execute(sql!("queue_front_put"), &[&id.0, &ranks], WHAT).await?;
-    }
-    let entering = |row: &&NewRow| row.due_at.is_none();
-    let lanes: HashSet<Lane> = feed.rows.iter().filter(entering).filter_map(|row| row.lane.clone()).collect();
-    let (free, unsure) = lanes_take(tx, id, lanes.into_iter().collect()).await?;
-    let busy = lanes_busy(tx, id, &free).await?;
-    let mut closed: HashSet<Lane> = busy.into_iter().chain(unsure.iter().cloned()).collect();
-    // The first row of a lane is its head, unless somebody is there.
-    let waits =
-        |row: &NewRow| row.due_at.is_none() && row.lane.clone().is_some_and(|lane| !closed.insert(lane));
-    let waits: Vec<bool> = feed.rows.iter().map(waits).collect();
-    rows_put(tx, id, &feed.rows, &waits).await?;
-    Ok(unsure)
 }
 
 /// The first of each rank, for those who claim in this process.
@@ -86,28 +176,70 @@ fn rank(row: &NewRow) -> i16 {
     -i16::from(row.priority.level())
 }
 
-async fn rows_put(tx: &Tx<'_>, id: SubscriptionId, rows: &[NewRow], waits: &[bool]) -> Result<()> {
-    let ids = |of: fn(&NewRow) -> EventId| -> Vec<i64> { rows.iter().map(|row| of(row).0).collect() };
-    let (firsts, lasts) = (ids(|row| row.events.first()), ids(|row| row.events.last()));
-    let times: Vec<i64> = rows.iter().map(|row| row.virtual_time).collect();
-    let turns: Vec<i64> = rows.iter().map(|row| row.turn).collect();
-    let due: Vec<Option<At>> = rows.iter().map(|row| row.due_at.map(At)).collect();
-    let tenants: Vec<Option<i64>> = rows.iter().map(|row| row.tenant).collect();
-    let bytes: Vec<i32> = rows.iter().map(|row| row.bytes.min(i32::MAX as u32) as i32).collect();
-    let events: Vec<i16> = rows.iter().map(|row| row.events.count() as i16).collect();
-    let ranks: Vec<i16> = rows.iter().map(rank).collect();
-    let lates: Vec<bool> = rows.iter().map(|row| row.lane.as_ref().is_some_and(|lane| lane.late)).collect();
-    let keys: Vec<Option<&str>> =
-        rows.iter().map(|row| row.lane.as_ref().map(|lane| lane.key.as_str())).collect();
-    let spans: Vec<Option<String>> = rows.iter().map(|row| spans_text(&row.events)).collect();
-    tx.execute(
-        sql!("queued_feed"),
-        &[
-            &id.0, &firsts, &lasts, &times, &turns, &due, &tenants, &bytes, &events, &ranks, &lates, &waits,
-            &keys, &spans,
-        ],
-        WHAT,
-    )
-    .await
-    .map(drop)
+/// Rows as `queued_feed` takes them.
+struct Columns<'a> {
+    id: i64,
+    /// Lanes that some of them enter.
+    lanes: HashSet<Lane>,
+    ids: Vec<i64>,
+    last_ids: Vec<i64>,
+    virtual_times: Vec<i64>,
+    turns: Vec<i64>,
+    due: Vec<Option<At>>,
+    tenants: Vec<Option<i64>>,
+    bytes: Vec<i32>,
+    events: Vec<i16>,
+    ranks: Vec<i16>,
+    lates: Vec<bool>,
+    /// Whether another one of the same lane comes before it.
+    behind: Vec<bool>,
+    buckets: Vec<Option<i32>>,
+    keys: Vec<Option<&'a str>>,
+    spans: Vec<Option<String>>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(id: SubscriptionId, rows: &'a [NewRow]) -> Self {
+        let entering = |row: &'a NewRow| row.lane.as_ref().filter(|_| row.due_at.is_none());
+        let mut lanes = HashSet::new();
+        let mut behind = |row| entering(row).is_some_and(|lane| !lanes.insert(lane.clone()));
+        Self {
+            behind: rows.iter().map(&mut behind).collect(),
+            id: id.0,
+            ids: rows.iter().map(|row| row.events.first().0).collect(),
+            last_ids: rows.iter().map(|row| row.events.last().0).collect(),
+            virtual_times: rows.iter().map(|row| row.virtual_time).collect(),
+            turns: rows.iter().map(|row| row.turn).collect(),
+            due: rows.iter().map(|row| row.due_at.map(At)).collect(),
+            tenants: rows.iter().map(|row| row.tenant).collect(),
+            bytes: rows.iter().map(|row| row.bytes.min(i32::MAX as u32) as i32).collect(),
+            events: rows.iter().map(|row| row.events.count() as i16).collect(),
+            ranks: rows.iter().map(rank).collect(),
+            lates: rows.iter().map(|row| row.lane.as_ref().is_some_and(|lane| lane.late)).collect(),
+            buckets: rows.iter().map(|row| entering(row).map(bucket)).collect(),
+            keys: rows.iter().map(|row| row.lane.as_ref().map(|lane| lane.key.as_str())).collect(),
+            spans: rows.iter().map(|row| spans_text(&row.events)).collect(),
+            lanes,
+        }
+    }
+
+    fn parameters(&self) -> [&(dyn ToSql + Sync); 15] {
+        [
+            &self.id,
+            &self.ids,
+            &self.last_ids,
+            &self.virtual_times,
+            &self.turns,
+            &self.due,
+            &self.tenants,
+            &self.bytes,
+            &self.events,
+            &self.ranks,
+            &self.lates,
+            &self.behind,
+            &self.buckets,
+            &self.keys,
+            &self.spans,
+        ]
+    }
 }

@@ -23,7 +23,7 @@ const WHAT: &str = "let the next event of a key go on";
 /// Buckets of a subscription's lanes.
 const BUCKETS: u16 = 256;
 
-fn bucket(lane: &Lane) -> i32 {
+pub(super) fn bucket(lane: &Lane) -> i32 {
     i32::from(Shard::of(Some(&lane.key), EventId(0), BUCKETS).0)
 }
 
@@ -55,19 +55,15 @@ pub(super) async fn lanes_take(
         return Ok((lanes, Vec::new()));
     }
     let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
-    let rows = tx.query(sql!("queue_lane_take"), &[&id.0, &buckets], WHAT).await?;
-    let taken: HashSet<i32> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().doing(WHAT)?;
+    let taken = buckets_taken(&tx.query(sql!("queue_lane_take"), &[&id.0, &buckets], WHAT).await?)?;
     Ok(lanes.into_iter().partition(|lane| taken.contains(&bucket(lane))))
 }
 
-/// Those of some lanes in which somebody is.
-pub(super) async fn lanes_busy(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<HashSet<Lane>> {
-    if lanes.is_empty() {
-        return Ok(HashSet::new());
-    }
-    let (keys, lates) = columns(lanes);
-    let rows = tx.query(sql!("queue_lane_busy"), &[&id.0, &keys, &lates], WHAT).await?;
-    rows.iter().map(lane_read).collect::<Result<_, _>>().doing(WHAT)
+/// What `queue_lane_take` answers.
+pub(super) fn buckets_taken(rows: &[Row]) -> Result<HashSet<i32>> {
+    let Some(row) = rows.first() else { return Ok(HashSet::new()) };
+    let taken: &str = row.try_get(0).doing(WHAT)?;
+    Ok(taken.split(',').filter_map(|bucket| bucket.parse().ok()).collect())
 }
 
 /// Gives each of the lanes a head that has none, and says what is ready by that. Their buckets are held.

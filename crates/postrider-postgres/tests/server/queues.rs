@@ -235,6 +235,31 @@ async fn a_claim_survives_a_crash_of_the_server() {
     }
 }
 
+/// Nor is one that was given with a feed, whose own commits nobody waits for.
+#[tokio::test]
+async fn a_claim_of_a_feeder_survives_a_crash_of_the_server() {
+    let mut server = Server::start(Version::V18, Settings::fast().set("wal_writer_delay", "10s"));
+    let stage = Stage::in_database(server.create_database()).await;
+    let subscription = stage.store.subscription_create(queue()).await.unwrap();
+    let mut owner = Owner::of(&stage.store, &subscription.name).await;
+    let mut feeder = Feeder::new(&subscription, &stage.store.fed(&owner.hold).await.unwrap());
+    stage.store.event_emit(keyed(3)).await.unwrap();
+    let chunk = owner.step(AMPLE).await.unwrap();
+    let feed = Arc::new(Feed { mark: chunk.end, rows: feeder.plan(&chunk.events) });
+    let ask = Ask { rows: 2, events: 9, bytes: 1 << 30, lease: Duration::from_secs(60) };
+    let (_, claimed) = stage.store.feed_and_claim(&owner.hold, feed, chunk.events, ask).await.unwrap();
+    let claimed = claimed.unwrap();
+    assert_eq!(claimed.rows.len(), 2);
+    server.kill_immediate();
+    server.start_again();
+    let after = open(&stage.db).await;
+    let other = after.member_join("bob").await.unwrap();
+    let theirs = claim(&after, &subscription, other, 9).await;
+    assert_eq!(theirs.rows.len(), 1, "what was claimed is not free, and the third was fed");
+    assert!(theirs.token > claimed.token);
+    assert_eq!(ack(&after, &subscription, other, &claimed).await, []);
+}
+
 /// Rows that are claimed change no index; what is gone is not in the way of those who come later.
 #[tokio::test]
 async fn a_claim_is_an_update_within_its_page() {

@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
-    CLAIM_EVERY, Claiming, LOOK_AT_TUNING_EVERY, Queue, RATE_WAIT, SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY,
-    Settling, SweptAndTuned,
+    BESIDE_FOR, CLAIM_EVERY, CLAIM_EVERY_BESIDE, Claiming, LOOK_AT_TUNING_EVERY, Queue, RATE_WAIT,
+    SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY, Settling, SweptAndTuned,
 };
 use crate::breaker::Permission;
 use crate::call::Call;
+use crate::offer::Answer;
 use crate::owner::{ERROR_WAIT_MAX, ERROR_WAIT_MIN};
 
 /// Reads a subscription, as often as it takes; none if it is gone or it is time to stop.
@@ -59,23 +60,59 @@ impl<S: QueueStore> Queue<S> {
         Some((rows, events))
     }
 
+    /// Whether a claim is under way, by ourselves or by the feeder beside us.
+    pub(super) fn is_claiming(&self) -> bool {
+        self.claiming.is_some() || self.context.fed.offer.is_taken()
+    }
+
+    /// Begins a claim if it is time to; until then the feeder may claim for us.
     pub(super) fn begin_claim(&mut self) {
-        if self.claiming.is_some() || self.now() < self.claim_at {
+        if self.is_claiming() {
             return;
         }
-        let Some((rows, events)) = self.wanted() else { return };
-        let lease = self.subscription.tuning.queue.lease;
-        let ask = Ask { rows, events, bytes: limits::CHUNK_BYTES_MAX, lease };
+        let offer = &self.context.fed.offer;
+        let Some((rows, events)) = self.wanted() else {
+            offer.close();
+            return;
+        };
+        let queue = &self.subscription.tuning.queue;
+        let ask = Ask { rows, events, bytes: limits::CHUNK_BYTES_MAX, lease: queue.lease };
+        if self.now() < self.claim_at {
+            // Limits of all members together are for claims only: those who feed must not wait for anybody.
+            if queue.total.is_none() && queue.rate.is_none() {
+                offer.open(ask);
+            }
+            return;
+        }
+        if !offer.close() {
+            return;
+        }
         let member = self.context.membership.borrow().member;
         let (store, subscription) = (self.store.clone(), Arc::clone(&self.subscription));
         let last = self.idle.swept && self.leases.is_empty() && self.is_settled();
         let asked = Instant::now();
         let call = Call::begin(async move { store.claim(&subscription, member, ask).await });
-        self.claiming = Some(Claiming { call, asked, lease, rows, events, last });
+        self.claiming = Some(Claiming { call, ask, asked, last });
     }
 
     pub(super) fn claimed(&mut self, claimed: Result<Claimed>) -> Result<()> {
-        let Some(claiming) = self.claiming.take() else { return Ok(()) };
+        let Some(Claiming { ask, asked, last, .. }) = self.claiming.take() else { return Ok(()) };
+        let nothing = claimed.as_ref().is_ok_and(|claimed| claimed.rows.is_empty());
+        if last && nothing {
+            let now = self.now();
+            self.idle.nothing_since.get_or_insert(now);
+        }
+        self.brought(claimed, ask, asked)
+    }
+
+    /// Takes in what the feeder beside us has claimed for us.
+    pub(super) fn offered(&mut self, answer: Option<Answer>) -> Result<()> {
+        let Some(Answer { claimed, ask, asked }) = answer else { return Ok(()) };
+        self.beside_at = Some(self.now());
+        self.brought(claimed, ask, asked)
+    }
+
+    fn brought(&mut self, claimed: Result<Claimed>, ask: Ask, asked: Instant) -> Result<()> {
         let now = self.now();
         let claimed = match claimed {
             Ok(claimed) => claimed,
@@ -91,19 +128,23 @@ impl<S: QueueStore> Queue<S> {
         self.paused = claimed.paused;
         let (rows, events) =
             (claimed.rows.len(), claimed.rows.iter().map(|row| row.events.len()).sum::<usize>());
-        if rows == 0 {
-            self.claim_at = now + self.poller.wait(now).max(CLAIM_EVERY);
-            if claiming.last {
-                self.idle.nothing_since.get_or_insert(now);
-            }
-            return Ok(());
+        if rows > 0 {
+            self.idle.nothing_since = None;
+            self.poller.found(now);
         }
-        self.idle.nothing_since = None;
-        self.poller.found(now);
-        let full = rows >= claiming.rows || events >= claiming.events;
-        self.claim_at = now + if full { Duration::ZERO } else { self.poller.wait(now).max(CLAIM_EVERY) };
-        self.take_claim(claimed, claiming.asked, claiming.lease);
+        let full = rows > 0 && (rows >= ask.rows || events >= ask.events);
+        self.claim_at =
+            now + if full { Duration::ZERO } else { self.poller.wait(now).max(self.claim_every()) };
+        if rows > 0 {
+            self.take_claim(claimed, asked, ask.lease);
+        }
         Ok(())
+    }
+
+    /// Shortest wait after a claim that was not full.
+    fn claim_every(&self) -> Duration {
+        let beside = self.beside_at.is_some_and(|at| self.now() < at + BESIDE_FOR);
+        if beside { CLAIM_EVERY_BESIDE } else { CLAIM_EVERY }
     }
 
     fn take_claim(&mut self, claimed: Claimed, asked: Instant, lease: Duration) {

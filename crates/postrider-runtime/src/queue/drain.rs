@@ -20,6 +20,7 @@ impl<S: QueueStore> Queue<S> {
         debug!(subscription = self.origin.subscription, "draining");
         self.end = Some(End { until: self.now() + self.context.drain_within, result });
         self.sweeping = None;
+        self.context.fed.offer.close();
         self.leases.give_back(Duration::ZERO);
     }
 
@@ -45,7 +46,7 @@ impl<S: QueueStore> Queue<S> {
         } else if !self.idle.fed {
             self.idle.fed = true;
             self.sweep_at = self.now();
-        } else if self.is_idle() && self.claiming.is_none() && self.leases.is_empty() && self.is_settled() {
+        } else if self.is_idle() && !self.is_claiming() && self.leases.is_empty() && self.is_settled() {
             self.drain(Ok(()));
         }
     }
@@ -53,7 +54,7 @@ impl<S: QueueStore> Queue<S> {
     /// Whether it is time to end.
     pub(super) fn is_over(&self) -> bool {
         let Some(end) = &self.end else { return false };
-        let finished = self.tasks.is_empty() && !self.leases.is_running() && self.claiming.is_none();
+        let finished = self.tasks.is_empty() && !self.leases.is_running() && !self.is_claiming();
         (finished && self.is_settled()) || self.now() >= end.until
     }
 

@@ -149,7 +149,7 @@ async fn backlog(url: &str, by: LeaseBy, events: usize) -> Result<Drained> {
     let mut producer = Producer::connect(url).await?;
     producer.copy((0..events).map(event)).await?;
     let member = store.member_join("bench").await?;
-    let fed = feed(&store, &subscription, member).await?;
+    let fed = feed(&store, &subscription, member, events).await?;
     let mut stores = Vec::new();
     for _ in 0..WORKERS {
         stores.push(PostgresStore::open(PostgresOptions::from_url(url)?).await?);
@@ -171,21 +171,28 @@ async fn backlog(url: &str, by: LeaseBy, events: usize) -> Result<Drained> {
     Ok(Drained { events, fed, took })
 }
 
-async fn feed(store: &PostgresStore, subscription: &Subscription, member: MemberId) -> Result<Duration> {
+async fn feed(
+    store: &PostgresStore,
+    subscription: &Subscription,
+    member: MemberId,
+    events: usize,
+) -> Result<Duration> {
     let began = Instant::now();
     let taken = store.shards_take(&subscription.name, member, ShardSet::ALL).await?;
     let taken = taken.ok_or_else(|| Error::new(ErrorKind::Internal, "the shards are not free"))?;
     let mut feeder = Feeder::new(subscription, &store.fed(&taken.hold).await?);
     let room = Room { events: limits::CHUNK_EVENTS_MAX, bytes: limits::CHUNK_BYTES_MAX };
     let mut at = taken.start;
-    loop {
+    let mut fed = 0;
+    while fed < events {
         let chunk = store.fetch(&taken.hold, at, room).await?;
         at = chunk.end;
+        fed += chunk.events.len();
         let rows = feeder.plan(&chunk.events);
         if !rows.is_empty() {
             store.feed(&taken.hold, Arc::new(Feed { mark: at, rows })).await?;
         } else if !chunk.more && !chunk.soon {
-            break;
+            return Err(Error::new(ErrorKind::Internal, format!("{fed} of {events} events were read")));
         }
     }
     store.shards_release(&taken.hold).await?;

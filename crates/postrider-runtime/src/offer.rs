@@ -1,0 +1,162 @@
+//! What a worker that waits would take, for the feeder beside it: its next feed claims that in the same transaction.
+//!
+//! ```text
+//!   closed ◄──────► open ──the feeder begins a feed──► taken ──it has ended──► answered
+//!      ▲     the worker has room, or not any more        │                        │
+//!      └─────────────────────────────────────────────────┴────────────────────────┘
+//!                     the feed has failed               the worker has the answer
+//! ```
+//!
+//! Without it, an event would wait for two transactions, and for the worker to hear of the first. Whoever has taken an offer
+//! claims in the worker's name: until it is closed again the worker makes no claim of its own, and does not end.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use postrider_core::Result;
+use postrider_core::queue::{Ask, Claimed};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What a worker would take.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Closed,
+    Open(Ask),
+    Taken,
+    Answered(Answer),
+}
+
+/// What became of an offer that was taken.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) claimed: Result<Claimed>,
+    pub(crate) ask: Ask,
+    /// Since when the lease counts.
+    pub(crate) asked: Instant,
+}
+
+impl Offer {
+    /// Says what would be taken now, unless the feeder is at it.
+    pub(crate) fn open(&self, ask: Ask) {
+        let mut state = self.lock();
+        if matches!(*state, State::Closed | State::Open(_)) {
+            *state = State::Open(ask);
+        }
+    }
+
+    /// Takes it back. False if the feeder is at it, or was and the answer was not fetched.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = self.lock();
+        if matches!(*state, State::Open(_)) {
+            *state = State::Closed;
+        }
+        matches!(*state, State::Closed)
+    }
+
+    /// Whether the feeder is at it, or was and the answer was not fetched.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(*self.lock(), State::Taken | State::Answered(_))
+    }
+
+    /// Waits for what becomes of it once it was taken; none if nothing does. Cancel safe.
+    pub(crate) async fn answered(&self) -> Option<Answer> {
+        self.changed.notified().await;
+        let mut state = self.lock();
+        if !matches!(*state, State::Answered(_)) {
+            return None;
+        }
+        match std::mem::take(&mut *state) {
+            State::Answered(answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Takes it, if it is open. The feeder claims on its behalf from now on.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Taken> {
+        let mut state = self.lock();
+        let State::Open(ask) = *state else { return None };
+        *state = State::Taken;
+        Some(Taken { offer: Arc::clone(self), ask, asked: Instant::now() })
+    }
+
+    /// Nothing panics under this lock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An offer in the feeder's hands. Dropped, it is closed: what was claimed, if anything, is nobody's.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    offer: Arc<Offer>,
+    pub(crate) ask: Ask,
+    asked: Instant,
+}
+
+impl Taken {
+    pub(crate) fn answer(self, claimed: Result<Claimed>) {
+        *self.offer.lock() = State::Answered(Answer { claimed, ask: self.ask, asked: self.asked });
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut state = self.offer.lock();
+        if matches!(*state, State::Taken) {
+            *state = State::Closed;
+        }
+        drop(state);
+        self.offer.changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use postrider_core::Timestamp;
+    use postrider_core::queue::Token;
+
+    use super::*;
+
+    const ASK: Ask = Ask { rows: 3, events: 3, bytes: 9, lease: Duration::from_secs(8) };
+
+    #[tokio::test]
+    async fn an_offer_is_taken_once_and_its_answer_is_fetched_once() {
+        let offer = Arc::new(Offer::default());
+        assert!(offer.take().is_none(), "nothing was offered");
+        offer.open(ASK);
+        let taken = offer.take().unwrap();
+        assert_eq!(taken.ask, ASK);
+        assert!(offer.take().is_none() && offer.is_taken() && !offer.close());
+        offer.open(Ask { rows: 9, ..ASK });
+        let claimed =
+            Claimed { token: Token(7), at: Timestamp::from_micros(0), rows: Vec::new(), paused: false };
+        taken.answer(Ok(claimed));
+        assert!(offer.is_taken(), "until the worker has the answer it must not end");
+        assert_eq!(offer.answered().await.unwrap().claimed.unwrap().token, Token(7));
+        assert!(!offer.is_taken() && offer.close());
+    }
+
+    #[tokio::test]
+    async fn a_feed_that_fails_lets_the_worker_go_on() {
+        let offer = Arc::new(Offer::default());
+        offer.open(ASK);
+        drop(offer.take());
+        assert!(offer.answered().await.is_none() && offer.close());
+    }
+
+    #[test]
+    fn an_offer_that_was_taken_back_is_not_there() {
+        let offer = Arc::new(Offer::default());
+        offer.open(ASK);
+        assert!(offer.close() && offer.take().is_none());
+    }
+}
