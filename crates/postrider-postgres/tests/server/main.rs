@@ -17,6 +17,7 @@ mod pooler;
 mod producers;
 mod queues;
 mod relay;
+mod schedules;
 mod sizes;
 mod stage;
 mod stragglers;
