@@ -30,6 +30,12 @@ fn relay(store: &MemoryStore) -> JoinHandle<postrider_core::Result<Summary>> {
     tokio::spawn(relay.run(std::future::pending()))
 }
 
+/// The store as a process sees it that suffers an interference.
+fn suffering(store: &MemoryStore, interference: &Arc<impl Interference>) -> MemoryStore {
+    let interference = Arc::clone(interference);
+    store.clone().with_interference(interference)
+}
+
 /// A worker that wants nothing of what is emitted here.
 fn idle() -> Worker<postrider_runtime::InTasks> {
     let nothing = postrider_core::NewSubscription::new("s").topic("nothing").unwrap();
@@ -132,7 +138,7 @@ async fn a_relay_that_is_killed_at_a_tick_neither_repeats_nor_loses_it() {
             let store = MemoryStore::new(SimClock::new());
             store.schedule_put(every_second(Missed::Once), "test").await.unwrap();
             let stop = StopAt::new(call, when, 7);
-            let doomed = relay(&store.clone().with_interference(stop.clone()));
+            let doomed = relay(&suffering(&store, &stop));
             stop.stopped.notified().await;
             doomed.abort();
             let survivor = relay(&store);
@@ -149,7 +155,7 @@ async fn a_relay_that_slept_through_a_tick_does_not_repeat_it() {
     let store = MemoryStore::new(SimClock::new());
     store.schedule_put(every_second(Missed::Once), "test").await.unwrap();
     let slow = Arc::new(Slow(AtomicBool::new(true)));
-    let relays = [relay(&store.clone().with_interference(slow.clone())), relay(&store)];
+    let relays = [relay(&suffering(&store, &slow)), relay(&store)];
     pass(SECOND * 30).await;
     assert!(!slow.0.load(Ordering::Relaxed), "it was about to fire");
     relays.iter().for_each(JoinHandle::abort);
@@ -189,7 +195,7 @@ async fn ticks_of_an_outage_are_made_up_for_when_it_ends() {
     let store = MemoryStore::new(SimClock::new());
     store.schedule_put(every_second(Missed::All), "test").await.unwrap();
     let outage = Arc::new(Outage::default());
-    let relay = relay(&store.clone().with_interference(outage.clone()));
+    let relay = relay(&suffering(&store, &outage));
     pass(SECOND * 5).await;
     outage.on.store(true, Ordering::Relaxed);
     pass(SECOND * 300).await;

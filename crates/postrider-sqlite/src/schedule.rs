@@ -76,13 +76,12 @@ fn schedule_put(tx: &Transaction<'_>, new: NewSchedule, auditor: &Auditor) -> Re
     let name = new.name.clone();
     let old = schedule_find(tx, &name)?;
     if let Some(stored) = new.put_over(old.as_ref(), auditor.now)? {
-        match &old {
-            Some(old) => remove(tx, &old.schedule, "schedule_put", auditor)?,
-            None => {
-                let count: i64 = tx.query_row(sql!("schedule_count"), [], |row| row.get(0)).doing(what)?;
-                if count as usize >= limits::SCHEDULES_MAX {
-                    return Err(refusal::schedules_are_too_many());
-                }
+        if let Some(old) = &old {
+            remove(tx, &old.schedule, "schedule_put", auditor)?;
+        } else {
+            let count: i64 = tx.query_row(sql!("schedule_count"), [], |row| row.get(0)).doing(what)?;
+            if count as usize >= limits::SCHEDULES_MAX {
+                return Err(refusal::schedules_are_too_many());
             }
         }
         insert(tx, &stored).doing(what)?;
