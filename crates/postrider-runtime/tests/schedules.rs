@@ -13,7 +13,9 @@ use postrider_core::store::EventQuery;
 use postrider_core::{Event, Missed, NewSchedule, ScheduleStore, Store, Timestamp};
 use postrider_runtime::{Relay, Summary, Worker};
 use postrider_testkit::MemoryStore;
-use postrider_testkit::interference::{Interference, Moment, Passage, When, unavailable};
+use postrider_testkit::interference::{
+    Interference, Moment, Odds, Passage, SeededInterference, When, unavailable,
+};
 use postrider_testkit::simulation::SimClock;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -205,6 +207,36 @@ async fn ticks_of_an_outage_are_made_up_for_when_it_ends() {
     pass(SECOND * 5).await;
     relay.abort();
     assert_no_gap_and_no_repeat(&store, 305).await;
+}
+
+/// Chance, for calls of schedules alone.
+struct Trouble(SeededInterference);
+
+impl Interference for Trouble {
+    fn at(&self, moment: Moment) -> Passage {
+        if moment.call.starts_with("schedule") {
+            self.0.at(moment)
+        } else {
+            Box::pin(std::future::ready(Ok(())))
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_fail_before_or_after_their_effect_neither_repeat_nor_lose_a_tick() {
+    for seed in 0..200_u64 {
+        println!("seed {seed}");
+        let store = MemoryStore::new(SimClock::new());
+        store.schedule_put(every_second(Missed::All), "test").await.unwrap();
+        let odds = Odds { yields_max: 3, fail_before: 0.2, fail_after: 0.2, lose_wake: 0.0 };
+        let troubled = |n: u64| Arc::new(Trouble(SeededInterference::new(seed * 3 + n, odds)));
+        let relays: Vec<_> = (0..3).map(|n| relay(&suffering(&store, &troubled(n)))).collect();
+        pass(SECOND * 30).await;
+        relays[0].abort();
+        pass(SECOND * 30).await;
+        relays.iter().for_each(JoinHandle::abort);
+        assert_no_gap_and_no_repeat(&store, 55).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
