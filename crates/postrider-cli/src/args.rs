@@ -3,6 +3,8 @@
 //! What the words mean is decided by the commands; here they only get their shapes. Help, usage errors
 //! and completions all come from these types.
 
+mod schedule;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use postrider_core::{
     Error, EventId, Fair, LeaseBy, Members, Mode, OnDead, Order, Pattern, Rate, Result, RetryPolicy, Start,
     Timestamp, limits,
 };
+
+pub(crate) use schedule::{ScheduleCommand, SchedulePutArgs};
 
 use crate::exit;
 
@@ -113,6 +117,9 @@ pub(crate) enum Command {
     /// Create, inspect and control subscriptions
     #[command(subcommand)]
     Subscription(SubscriptionCommand),
+    /// Emit events at set times: put, inspect and control cron schedules
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
     /// Look at events and why they are where they are
     #[command(subcommand)]
     Event(EventCommand),

@@ -6,6 +6,7 @@ pub(crate) mod dead_letter;
 pub(crate) mod emit;
 pub(crate) mod event;
 pub(crate) mod relay;
+pub(crate) mod schedule;
 pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod subscription;
@@ -35,6 +36,7 @@ pub(crate) enum Action {
     Emit(emit::Emission),
     Relay(Box<relay::Plan>),
     Subscription(SubscriptionCommand),
+    Schedule(schedule::Plan),
     Event(EventCommand),
     DeadLetter(DeadLetterCommand),
     Stats,
@@ -68,6 +70,7 @@ impl Action {
                 }
                 Self::Subscription(command)
             }
+            Command::Schedule(command) => Self::Schedule(schedule::Plan::new(command)?),
             Command::Event(command) => Self::Event(command),
             Command::DeadLetter(command) => Self::DeadLetter(command),
             Command::Stats => Self::Stats,
@@ -85,6 +88,7 @@ impl Action {
             | Self::Emit(_)
             | Self::Relay(_)
             | Self::Subscription(SubscriptionCommand::Create { .. })
+            | Self::Schedule(schedule::Plan::Put(_))
             | Self::Store(StoreCommand::Migrate { .. }) => Absent::Create,
             _ => Absent::Refuse,
         }
@@ -108,6 +112,7 @@ pub(crate) async fn run<S: QueueStore>(store: &S, action: Action, context: &Cont
         Action::Store(command) => return store::run(store, command, context).await,
         Action::Emit(emission) => emit::run(store, emission, context).await,
         Action::Subscription(command) => subscription::run(store, command, context).await,
+        Action::Schedule(plan) => schedule::run(store, plan, context).await,
         Action::Event(command) => event::run(store, command, context).await,
         Action::DeadLetter(command) => dead_letter::run(store, command, context).await,
         Action::Stats => stats::run(store, context).await,

@@ -14,6 +14,7 @@
 //! | [`retry`] | when is a failed delivery attempted again? |
 //! | [`settle`] | what does a subscription's owner write back? |
 //! | [`queue`] | what do the workers of a queue read and write back? |
+//! | [`schedule`] | what is emitted at which times, and by whom? |
 //! | [`store`] | what must a database do for us? The contract in prose. |
 //! | [`refusal`], [`statement`] | what do all stores say, and send, in the same way? |
 //! | [`sink`] | what must a receiver of events do for us? |
@@ -32,6 +33,7 @@ pub mod position;
 pub mod queue;
 pub mod refusal;
 pub mod retry;
+pub mod schedule;
 pub mod settle;
 pub mod sink;
 pub mod statement;
@@ -46,6 +48,7 @@ pub use event::{Event, EventId, Headers, Key, Kind, NewEvent, Topic};
 pub use filter::{Filter, Pattern};
 pub use position::{Epoch, Position, Shard, ShardSet};
 pub use retry::RetryPolicy;
+pub use schedule::{Missed, NewSchedule, Schedule, ScheduleStore};
 pub use sink::Sink;
 pub use store::{LogStore, QueueStore, Store};
 pub use subscription::{

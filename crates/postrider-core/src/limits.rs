@@ -86,6 +86,23 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 /// Longest lease of a claim.
 pub const LEASE_MAX: Duration = Duration::from_secs(12 * 3600);
 
+/// Schedules of a store: few enough to be looked at together.
+pub const SCHEDULES_MAX: usize = 1_000;
+/// Bytes of a schedule's name.
+pub const SCHEDULE_NAME_BYTES_MAX: usize = 100;
+/// Bytes of a cron expression.
+pub const CRON_BYTES_MAX: usize = 255;
+/// Bytes of a time zone's name that are looked at when it is not known.
+pub const ZONE_BYTES_MAX: usize = 64;
+/// Bytes of the payload that a schedule emits; a transaction may emit it a hundred times.
+pub const SCHEDULE_PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Missed ticks that are made up for one by one, the newest. Older ones are dropped.
+pub const MISSED_TICKS_MAX: usize = 1_000;
+/// Ticks that one transaction emits.
+pub const FIRE_TICKS_MAX: usize = 100;
+/// How late a tick may be fired and still be in time. Long enough for a restart of all relays.
+pub const TICK_LATE_MAX: Duration = Duration::from_secs(60);
+
 /// Rows that one bite of retention removes, so that producers never wait long for it.
 pub const PRUNE_ROWS_MAX: usize = 1_000;
 /// Rows that one listing returns.
@@ -98,4 +115,6 @@ const _: () = {
     assert!(RUN_EVENTS_MAX <= DUE_LOADED_MAX);
     assert!(PAYLOAD_BYTES_MAX <= CHUNK_BYTES_MAX);
     assert!(BLOCK_EVENTS_MAX <= CHUNK_EVENTS_MAX);
+    assert!(FIRE_TICKS_MAX <= EMIT_EVENTS_MAX && FIRE_TICKS_MAX <= MISSED_TICKS_MAX);
+    assert!(SCHEDULES_MAX <= PAGE_ROWS_MAX);
 };

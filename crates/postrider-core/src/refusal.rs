@@ -2,6 +2,7 @@
 //! database they talk to.
 
 use crate::error::{Error, ErrorKind};
+use crate::limits::SCHEDULES_MAX;
 use crate::settle::MemberId;
 use crate::store::LetterId;
 
@@ -16,6 +17,19 @@ pub fn subscription_missing(name: &str) -> Error {
     let name = name.escape_default();
     let message = format!("there is no subscription `{name}`: see `postrider subscription list`");
     Error::new(ErrorKind::NotFound, message)
+}
+
+/// No schedule of this name is there.
+pub fn schedule_missing(name: &str) -> Error {
+    let name = name.escape_default();
+    let message = format!("there is no schedule `{name}`: see `postrider schedule list`");
+    Error::new(ErrorKind::NotFound, message)
+}
+
+/// A store has as many schedules as it may.
+pub fn schedules_are_too_many() -> Error {
+    let message = format!("the store has {SCHEDULES_MAX} schedules, which is the limit: delete one first");
+    Error::new(ErrorKind::Conflict, message)
 }
 
 /// A delivery is not dead, or not any more.

@@ -1,10 +1,11 @@
 //! What a database must do for us: the contract in prose.
 //!
 //! [`Store`] is the part for people: the CLI, the API and the dashboard read and change state through it
-//! and nothing else. [`LogStore`] is the part for workers in mode `log`, [`QueueStore`] what mode `queue` needs beyond it. The
-//! conformance suite of the testkit states each promise below as a named test; a store is correct when it passes.
+//! and nothing else. [`ScheduleStore`] adds schedules. [`LogStore`] is the part for workers in mode `log`, [`QueueStore`]
+//! what mode `queue` needs beyond it. The conformance suite of the testkit states each promise below as a named test; a
+//! store is correct when it passes.
 //!
-//! For both: a call that returns an error has changed nothing, except that a lost connection may leave
+//! For all of them: a call that returns an error has changed nothing, except that a lost connection may leave
 //! its outcome unknown, so every call but [`LogStore::settle_with`], [`QueueStore::feed`] and
 //! [`QueueStore::feed_and_claim`] may be repeated. A store never sleeps, spawns nothing but its
 //! connections, and reads the time from the database's clock only. Dropping a returned future cancels
@@ -26,6 +27,7 @@ use crate::event::{Event, EventId, Key, NewEvent};
 use crate::filter::Filter;
 use crate::position::{Epoch, Position, Shard, ShardSet};
 use crate::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
+use crate::schedule::ScheduleStore;
 use crate::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use crate::subscription::{NewSubscription, Start, Subscription, Tuning};
 use crate::time::Timestamp;
@@ -176,7 +178,7 @@ pub enum Payloads {
 /// Only the owner writes positions and rows, in `settle`, under its epochs. Operators change rows that
 /// are `dead`, which an owner never touches. See [`settle`](crate::settle) for the rules that bind rows,
 /// lanes and the mark.
-pub trait LogStore: Store {
+pub trait LogStore: ScheduleStore {
     /// What a transactional handler does inside the settle's transaction; the store crate says how to
     /// make one.
     type Work: Send + 'static;

@@ -38,6 +38,7 @@
 //! | `shard`, `member`, `fence`, `lock` | whose turn is it, and who waits for whom? |
 //! | `turn`, `ring`, `prune` | where does the log lie, and what may go? |
 //! | `subscription`, `place`, `seek`, `dead_letter`, `audit` | what do people change? |
+//! | `schedule` | what is emitted at which times? |
 //! | `event`, `delivery`, `attempt`, `lag`, `report`, `check` | what do people look at? |
 //!
 //! # Emitting from other languages
@@ -130,6 +131,7 @@ mod reach;
 mod report;
 mod ring;
 mod roles;
+mod schedule;
 mod seek;
 mod self_test;
 mod sentry;

@@ -43,8 +43,8 @@ impl RoleKind {
     pub fn purpose(self) -> &'static str {
         match self {
             Self::Producer => "emits, and nothing else",
-            Self::Relay => "delivers, settles, removes old events",
-            Self::Operator => "manages subscriptions and dead letters",
+            Self::Relay => "delivers, settles, fires schedules, removes old events",
+            Self::Operator => "manages subscriptions, schedules and dead letters",
             Self::Reader => "looks at everything but payloads and headers",
         }
     }

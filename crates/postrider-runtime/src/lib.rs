@@ -22,6 +22,7 @@
 //! | `handler.rs`, `worker.rs` | what is done with an event? |
 //! | `breaker.rs`, `poller.rs` | when is a sick receiver asked again, when is the store? |
 //! | `permits.rs`, `in_place.rs` | how much may run at a time, and on which task? |
+//! | `schedules.rs` | who emits the events of schedules, and when? |
 //! | `maintenance.rs` | what happens to old events? |
 
 mod breaker;
@@ -45,6 +46,7 @@ mod reader;
 mod relay;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
+mod schedules;
 mod worker;
 
 pub use relay::{Relay, Summary};

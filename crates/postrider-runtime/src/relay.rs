@@ -17,13 +17,14 @@ use crate::maintenance;
 use crate::owner::Context;
 use crate::permits::Permits;
 use crate::queue::{self, Fed};
+use crate::schedules;
 use crate::worker::{Duty, RunsOn, Work};
 
 /// Moves events from a store to handlers and sinks.
 ///
 /// Any number of processes may run the same subscriptions. In mode `log` they share its shards, and take over when one of
 /// them ends, within moments if its process is dead and within the store's lease if it is silent. In mode `queue` one of them
-/// feeds the queue, and all of them claim from it.
+/// feeds the queue, and all of them claim from it. While it runs, a relay also fires the store's schedules.
 pub struct Relay<S: QueueStore> {
     store: S,
     name: String,
@@ -134,7 +135,7 @@ impl<S: QueueStore> Relay<S> {
     }
 
     /// Runs until nothing is left that can be delivered now, or until `shutdown` resolves. Events with a
-    /// later due time, waiting retries and paused subscriptions do not hold it up.
+    /// later due time, waiting retries and paused subscriptions do not hold it up. It fires no schedules.
     pub async fn run_until_idle(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary> {
         self.run_until(shutdown, true).await
     }
@@ -150,6 +151,9 @@ impl<S: QueueStore> Relay<S> {
         housekeeping.spawn(keeper::keep(self.store.clone(), self.name.clone(), sender));
         if let Some(retention) = self.retention {
             housekeeping.spawn(maintenance::prune(self.store.clone(), retention));
+        }
+        if !until_idle {
+            housekeeping.spawn(schedules::fire(self.store.clone()));
         }
         let store = self.store.clone();
         let stop = CancellationToken::new();

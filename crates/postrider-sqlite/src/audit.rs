@@ -15,7 +15,8 @@ pub(crate) struct Auditor {
 /// One line of the audit table. It never contains a payload.
 pub(crate) struct Entry<'a> {
     pub(crate) action: &'static str,
-    pub(crate) subscription: &'a str,
+    /// None if it concerns no subscription.
+    pub(crate) subscription: Option<&'a str>,
     pub(crate) event_id: Option<EventId>,
     pub(crate) detail: Option<&'a str>,
 }

@@ -67,7 +67,7 @@ pub(crate) fn dead_letter_edit(
         tx,
         &Entry {
             action: "dead_letter_edit",
-            subscription: &id.subscription,
+            subscription: Some(&id.subscription),
             event_id: Some(id.event_id),
             detail: Some(&detail),
         },
@@ -129,7 +129,10 @@ fn for_each_dead(
     for dead in dead_letter_find(tx, which)? {
         changed += change(&dead)? as u64;
         let LetterId { subscription, event_id } = &dead.letter;
-        auditor.write(tx, &Entry { action, subscription, event_id: Some(*event_id), detail: None })?;
+        auditor.write(
+            tx,
+            &Entry { action, subscription: Some(subscription), event_id: Some(*event_id), detail: None },
+        )?;
     }
     Ok(changed)
 }

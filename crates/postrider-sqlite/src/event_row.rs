@@ -65,7 +65,8 @@ pub(crate) fn bytes(value: ValueRef<'_>) -> Bytes {
     }
 }
 
-fn headers(value: ValueRef<'_>) -> Headers {
+/// A value as headers.
+pub(crate) fn headers(value: ValueRef<'_>) -> Headers {
     match value {
         ValueRef::Null => Headers::default(),
         value => Headers::from_json(&text(value)),

@@ -33,6 +33,7 @@
 //! | `queue_claim`, `queue_settle`, `queue_sweep` | who works on it, until when, and what became of it? |
 //! | `shard`, `member`, `liveness`, `fence` | whose turn is it, and who is dead? |
 //! | `subscription`, `seek`, `dead_letter`, `queue_letter`, `queue_cancel`, `audit` | what do people change? |
+//! | `schedule` | what is emitted at which times? |
 //! | `event`, `report`, `check`, `queue_check` | what do people look at? |
 //! | `prune` | what may go? |
 //! | `clock`, `error` | instants, failures |
@@ -94,6 +95,7 @@ mod queue_row;
 mod queue_settle;
 mod queue_sweep;
 mod report;
+mod schedule;
 mod seek;
 mod settle;
 mod shard;

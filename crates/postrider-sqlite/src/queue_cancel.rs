@@ -32,7 +32,7 @@ pub(crate) fn delivery_cancel(
     };
     let entry = Entry {
         action: "delivery_cancel",
-        subscription: &letter.subscription,
+        subscription: Some(&letter.subscription),
         event_id: Some(letter.event_id),
         detail: None,
     };

@@ -78,8 +78,12 @@ pub(crate) fn subscription_seek(
     let from: i64 = tx.query_row(sql!("shard_position"), [id.0], |row| row.get(0)).doing(what)?;
     tx.execute(sql!("shard_seek"), (id.0, last)).doing(what)?;
     let detail = format!("from {from} to {position}");
-    let entry =
-        Entry { action: "subscription_seek", subscription: name, event_id: None, detail: Some(&detail) };
+    let entry = Entry {
+        action: "subscription_seek",
+        subscription: Some(name),
+        event_id: None,
+        detail: Some(&detail),
+    };
     auditor.write(tx, &entry)?;
     Ok(position)
 }

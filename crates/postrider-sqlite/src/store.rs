@@ -100,7 +100,7 @@ impl SqliteStore {
         }
     }
 
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.inner.options.clock.now()
     }
 
@@ -116,18 +116,18 @@ impl SqliteStore {
         self.inner.options.clock.uptime().as_micros() as i64
     }
 
-    fn auditor(&self, actor: &str) -> Auditor {
+    pub(crate) fn auditor(&self, actor: &str) -> Auditor {
         Auditor { actor: actor.to_owned(), now: self.now() }
     }
 
-    async fn read<T: Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.inner.reader.run(|reader| read(&reader.conn, work)).await
     }
 
-    async fn write<T: Send + 'static>(
+    pub(crate) async fn write<T: Send + 'static>(
         &self,
         commit: Commit,
         work: impl FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static,
@@ -136,13 +136,18 @@ impl SqliteStore {
     }
 
     /// What people change: flushed, and worth a look for all workers of this process.
-    async fn change<T: Send + 'static>(
+    pub(crate) async fn change<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let value = self.write(Commit::Flushed, work).await?;
-        self.inner.wake.notify_waiters();
+        self.give_wake();
         Ok(value)
+    }
+
+    /// Lets all workers of this process look.
+    pub(crate) fn give_wake(&self) {
+        self.inner.wake.notify_waiters();
     }
 
     async fn subscription_change(&self, name: &str, change: Change) -> Result<Subscription> {

@@ -118,7 +118,8 @@ pub(crate) fn subscription_delete(tx: &Transaction<'_>, name: &str, auditor: &Au
         tx.execute(sql!("subscription_delete"), [id])
     };
     delete().doing("delete a subscription")?;
-    let entry = Entry { action: "subscription_delete", subscription: name, event_id: None, detail: None };
+    let entry =
+        Entry { action: "subscription_delete", subscription: Some(name), event_id: None, detail: None };
     auditor.write(tx, &entry)
 }
 

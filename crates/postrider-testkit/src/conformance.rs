@@ -22,6 +22,7 @@ pub mod queue;
 pub mod reading;
 pub mod reports;
 pub mod retention;
+pub mod schedules;
 pub mod settling;
 pub mod subscriptions;
 pub mod transactional;
@@ -290,6 +291,26 @@ macro_rules! conformance_tests {
                 retention_goes_bite_by_bite,
                 reading_passes_over_what_is_gone,
             ]
+            schedules: [
+                a_schedule_is_stored_as_put,
+                bad_schedules_are_refused,
+                schedules_are_listed_by_name,
+                schedules_are_bounded,
+                a_look_says_what_is_due_and_when_to_look_again,
+                a_tick_emits_what_was_put,
+                a_bare_event_is_emitted_as_well,
+                a_tick_is_emitted_once_however_many_fire_it,
+                a_late_second_fire_changes_nothing,
+                a_fire_may_be_repeated,
+                a_fire_is_all_or_nothing,
+                missed_ticks_follow_the_policy,
+                many_missed_ticks_take_several_fires,
+                a_paused_schedule_does_not_fire,
+                a_deleted_schedule_does_not_fire,
+                a_replaced_schedule_goes_on,
+                a_schedule_with_other_ticks_goes_on_from_now,
+                a_stepped_clock_repeats_no_tick,
+            ]
             reports: [
                 an_unread_event_is_pending_with_those_ahead,
                 a_parked_event_says_what_it_waits_for,
@@ -412,6 +433,7 @@ mod tests {
             ("dead_letters", include_str!("conformance/dead_letters.rs")),
             ("subscriptions", include_str!("conformance/subscriptions.rs")),
             ("retention", include_str!("conformance/retention.rs")),
+            ("schedules", include_str!("conformance/schedules.rs")),
             ("reports", include_str!("conformance/reports.rs")),
             ("queue", include_str!("conformance/queue.rs")),
             ("blocks", include_str!("conformance/blocks.rs")),

@@ -12,6 +12,7 @@ mod queue;
 mod reading;
 mod reports;
 mod rules;
+mod schedules;
 mod settling;
 mod state;
 mod subscriptions;

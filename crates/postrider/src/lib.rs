@@ -39,6 +39,7 @@
 //! - [`NewSubscription`], [`Worker`], [`Relay`]: who wants which events, what is done with them, and the
 //!   process that does it. Handlers take one event ([`Worker::each`]),
 //!   a batch, or run inside the store's own transaction.
+//! - [`NewSchedule`], [`ScheduleStore::schedule_put`]: what is emitted at set times; any relay that runs sees to it.
 //! - [`RetryPolicy`], [`Failure`], [`Outcome`]: what happens when a handler fails.
 //! - [`Store`], [`LogStore`], [`Sink`]: the contracts, for those who bring their own.
 //!
@@ -58,8 +59,9 @@
 
 pub use postrider_core::{
     Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Filter, Headers,
-    Key, Kind, LogStore, Mode, NewEvent, NewSubscription, OnDead, Order, Outcome, Pattern, Position, Result,
-    RetryPolicy, Sink, Start, Store, Subscription, Timestamp, Topic, Tuning, emit, limits, store,
+    Key, Kind, LogStore, Missed, Mode, NewEvent, NewSchedule, NewSubscription, OnDead, Order, Outcome,
+    Pattern, Position, Result, RetryPolicy, Schedule, ScheduleStore, Sink, Start, Store, Subscription,
+    Timestamp, Topic, Tuning, emit, limits, schedule, store,
 };
 #[cfg(feature = "postgres")]
 pub use postrider_postgres as postgres;

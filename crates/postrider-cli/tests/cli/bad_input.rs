@@ -70,6 +70,33 @@ fn bad_events_are_refused_with_a_remedy() {
 }
 
 #[test]
+fn bad_schedules_are_refused_with_a_remedy() {
+    let put = |name: &'static str, cron: &'static str, zone: &'static str| {
+        ["schedule", "put", name, "--topic", "order", "--cron", cron, "--zone", zone]
+    };
+    check_all(&[
+        (&put("a b", "@daily", "UTC"), 2, "use letters, digits"),
+        (&put("a", "0 9 * *", "UTC"), 2, "write minute, hour, day, month and weekday"),
+        (&put("a", "0 25 * * *", "UTC"), 2, "`0 25 * * *` is no cron expression"),
+        (&put("a", "0 0 30 2 *", "UTC"), 2, "never comes"),
+        (&put("a", "@daily", "Europe/Berlim"), 2, "did you mean Europe/Berlin?"),
+        (&put("a", "@daily", "Nowhere"), 2, "use a name such as Europe/Berlin"),
+        (&["schedule", "put", "a", "--cron", "@daily"], 2, "--topic"),
+        (
+            &["schedule", "put", "a", "--cron", "@daily", "--topic", "a", "--missed", "some"],
+            2,
+            "skip, once, all",
+        ),
+        (&["schedule", "put", "a", "--cron", "@daily", "--topic", "a", "--payload", "{"], 2, "--raw"),
+        (
+            &["schedule", "put", "a", "--cron", "@daily", "--topic", "a", "--header", "postrider-tick=1"],
+            2,
+            "leave it out",
+        ),
+    ]);
+}
+
+#[test]
 fn oversize_payloads_are_refused_wherever_they_come_from() {
     let place = Place::new();
     let large = format!("\"{}\"", "x".repeat(limits::PAYLOAD_BYTES_MAX));
@@ -118,6 +145,8 @@ fn what_only_reads_makes_no_store() {
         &["event", "list"],
         &["subscription", "list"],
         &["subscription", "pause", "a"],
+        &["schedule", "list"],
+        &["schedule", "pause", "a"],
         &["dead-letter", "list"],
         &["store", "check"],
         &["store", "prune"],
@@ -138,6 +167,10 @@ fn what_does_not_exist_is_told_as_such() {
         &["subscription", "resume", "a"],
         &["subscription", "seek", "a", "--to", "now", "--yes"],
         &["subscription", "delete", "a", "--yes"],
+        &["schedule", "show", "a"],
+        &["schedule", "pause", "a"],
+        &["schedule", "resume", "a"],
+        &["schedule", "delete", "a", "--yes"],
     ] {
         let ran = place.run(args);
         assert_eq!(ran.code, 3, "{args:?}: {ran:?}");

@@ -7,6 +7,7 @@
 //! | `dead_letter` | can what failed for good be repaired, replayed, given up? |
 //! | `relay` | is it delivered, and does it end as it should? |
 //! | `roles` | can each role do with the binary what it is for? |
+//! | `schedule` | are events emitted at their times, each once? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
 //! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
 //! | `kill` | is anything lost when processes are killed at any moment? |
@@ -23,5 +24,6 @@ mod inspect;
 mod kill;
 mod relay;
 mod roles;
+mod schedule;
 mod store;
 mod wake;

@@ -334,6 +334,29 @@ create table postrider.result (
     primary key (subscription_id, event_id)
 );
 
+-- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there before
+-- fires nothing.
+create table postrider.schedule (
+    id bigint generated always as identity primary key,
+    name text not null,
+    cron text not null,
+    zone text not null,
+    missed text not null,
+    topic text not null,
+    type text not null,
+    key text,
+    payload bytea not null,
+    headers json,
+    created_at timestamptz not null,
+    paused_at timestamptz,
+    next_at timestamptz not null,
+    ticked_at timestamptz,
+    constraint schedule_names_are_unique unique (name)
+);
+
+-- Which one is next.
+create index schedule_next on postrider.schedule (next_at) where paused_at is null;
+
 -- Who destroyed or skipped what, and when.
 create table postrider.audit (
     id bigint generated always as identity primary key,
@@ -388,6 +411,50 @@ begin
 end
 $$;
 
+-- Fires a schedule: moves it on from where it was seen and emits its event for each tick, if nobody else has, it is not
+-- paused and it has not been replaced.
+--
+-- Of several that come at once the first has the row; the others wait for it to commit and then find that the schedule
+-- has moved on. It runs with the rights of the schema's owner, so that relays can emit what people have put, and nothing
+-- else.
+create function postrider.fire(schedule_id bigint, seen timestamptz, ticks timestamptz[], goes_on timestamptz)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    fired record;
+begin
+    update postrider.schedule as s
+    set next_at = goes_on,
+        ticked_at = coalesce(ticks[cardinality(ticks)], s.ticked_at)
+    where s.id = schedule_id
+        and s.next_at = seen
+        and s.paused_at is null
+        and goes_on > seen
+        and cardinality(ticks) <= 100
+    returning s.name, s.topic, s.type, s.key, s.payload, coalesce(s.headers, '{}') as headers into fired;
+    if not found then
+        return false;
+    end if;
+    insert into postrider.event (topic, type, key, payload, headers)
+    select fired.topic, fired.type, fired.key, fired.payload, (
+        select json_object_agg(header.name, header.value order by header.n)
+        from (
+            select own.key, own.value, own.n
+            from json_each_text(fired.headers) with ordinality as own (key, value, n)
+            union all
+            values
+                ('postrider-schedule', fired.name, 1000),
+                ('postrider-tick', to_char(due.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 1001)
+        ) as header (name, value, n)
+    )
+    from unnest(ticks) with ordinality as due (tick, n)
+    order by due.n;
+    return true;
+end
+$$;
+
 -- Which server this is: its identifier, then the timeline of its write-ahead log, which is a new one after every failover
 -- and every restore to a point in time, and the database.
 create function postrider.home() returns text
@@ -437,6 +504,7 @@ revoke execute on function postrider.identify from public;
 
 -- Whoever may emit is told so by name; see the guide for a producer's grants.
 revoke execute on function postrider.emit from public;
+revoke execute on function postrider.fire from public;
 
 -- Lets an owner's transaction go on only if all is as the owner knows it, and keeps it so until the transaction ends: takes
 -- the locks of a settle, then compares the fence. Says whether the subscription is paused.

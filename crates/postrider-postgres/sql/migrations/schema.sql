@@ -33,6 +33,43 @@ begin
 end
 $$;
 
+CREATE FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    fired record;
+begin
+    update postrider.schedule as s
+    set next_at = goes_on,
+        ticked_at = coalesce(ticks[cardinality(ticks)], s.ticked_at)
+    where s.id = schedule_id
+        and s.next_at = seen
+        and s.paused_at is null
+        and goes_on > seen
+        and cardinality(ticks) <= 100
+    returning s.name, s.topic, s.type, s.key, s.payload, coalesce(s.headers, '{}') as headers into fired;
+    if not found then
+        return false;
+    end if;
+    insert into postrider.event (topic, type, key, payload, headers)
+    select fired.topic, fired.type, fired.key, fired.payload, (
+        select json_object_agg(header.name, header.value order by header.n)
+        from (
+            select own.key, own.value, own.n
+            from json_each_text(fired.headers) with ordinality as own (key, value, n)
+            union all
+            values
+                ('postrider-schedule', fired.name, 1000),
+                ('postrider-tick', to_char(due.tick at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 1001)
+        ) as header (name, value, n)
+    )
+    from unnest(ticks) with ordinality as due (tick, n)
+    order by due.n;
+    return true;
+end
+$$;
+
 CREATE FUNCTION postrider.hold_check(subscription bigint, member bigint, known_fence bigint) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -551,6 +588,32 @@ CREATE TABLE postrider.result (
     at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE postrider.schedule (
+    id bigint NOT NULL,
+    name text NOT NULL,
+    cron text NOT NULL,
+    zone text NOT NULL,
+    missed text NOT NULL,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    payload bytea NOT NULL,
+    headers json,
+    created_at timestamp with time zone NOT NULL,
+    paused_at timestamp with time zone,
+    next_at timestamp with time zone NOT NULL,
+    ticked_at timestamp with time zone
+);
+
+ALTER TABLE postrider.schedule ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME postrider.schedule_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE postrider.shard (
     subscription_id bigint NOT NULL,
     shard smallint NOT NULL,
@@ -717,6 +780,12 @@ ALTER TABLE ONLY postrider.queued
 ALTER TABLE ONLY postrider.result
     ADD CONSTRAINT result_pkey PRIMARY KEY (subscription_id, event_id);
 
+ALTER TABLE ONLY postrider.schedule
+    ADD CONSTRAINT schedule_names_are_unique UNIQUE (name);
+
+ALTER TABLE ONLY postrider.schedule
+    ADD CONSTRAINT schedule_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY postrider.shard
     ADD CONSTRAINT shard_pkey PRIMARY KEY (subscription_id, shard);
 
@@ -752,6 +821,8 @@ CREATE INDEX queued_lane ON postrider.queued USING btree (subscription_id, key, 
 
 CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank, virtual_time, event_id) WHERE (state = 'r'::"char");
 
+CREATE INDEX schedule_next ON postrider.schedule USING btree (next_at) WHERE (paused_at IS NULL);
+
 ALTER TABLE ONLY postrider.attempt
     ADD CONSTRAINT attempt_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
@@ -771,6 +842,8 @@ ALTER TABLE ONLY postrider.standing
     ADD CONSTRAINT standing_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
 REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.hold_check(subscription bigint, member bigint, known_fence bigint) FROM PUBLIC;
 

@@ -1,6 +1,6 @@
 -- An operator does what people do with a store: creates, tunes, pauses, moves and deletes subscriptions, edits, replays
--- and discards dead letters, and looks at everything, payloads included. What it does is noted in the audit, which it
--- cannot change. It removes no events and emits none.
+-- and discards dead letters, manages schedules, and looks at everything, payloads included. What it does is noted in the
+-- audit, which it cannot change. It removes no events and emits none but by a schedule.
 grant usage on schema "schema_name" to role_name;
 grant execute on function postrider.identify to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
@@ -24,3 +24,8 @@ grant update (tuning, paused_at, fence) on postrider.subscription to role_name;
 grant update (member_id, epoch) on postrider.shard to role_name;
 grant update (turn, state, attempts, due_at, died_at, edited_payload) on postrider.delivery to role_name;
 grant delete on postrider.subscription, postrider.delivery to role_name;
+grant select, delete on postrider.schedule to role_name;
+grant insert
+    (name, cron, zone, missed, topic, type, key, payload, headers, created_at, paused_at, next_at, ticked_at)
+    on postrider.schedule to role_name;
+grant update (paused_at) on postrider.schedule to role_name;

@@ -16,4 +16,6 @@ grant select
     (subscription_id, event_id, last_id, virtual_time, token, turn, due_at, tenant, bytes, started, finished, events, rank,
     late, parks, leased, state, key, spans)
     on postrider.queued to role_name;
+grant select (id, name, cron, zone, missed, topic, type, key, created_at, paused_at, next_at, ticked_at)
+    on postrider.schedule to role_name;
 grant select on sequence postrider.event_id_seq to role_name;

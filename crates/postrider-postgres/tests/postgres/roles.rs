@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use postrider_core::schedule::{Fire, Fired, due};
 use postrider_core::store::{DeadLetterQuery, EventQuery, Payloads};
 use postrider_core::{
-    DeliveryState, ErrorKind, Event, Key, LogStore, NewSubscription, Result, ShardSet, Start, Store, Tuning,
-    emit,
+    DeliveryState, ErrorKind, Event, Key, LogStore, Missed, NewSchedule, NewSubscription, Result,
+    ScheduleStore, ShardSet, Start, Store, Tuning, emit,
 };
 use postrider_postgres::tokio_postgres::error::SqlState;
 use postrider_postgres::tokio_postgres::{self, Client, NoTls};
@@ -33,6 +34,7 @@ on_each_version!(
     an_operator_can_neither_remove_events_nor_change_the_audit,
     a_reader_sees_all_but_payloads_and_headers,
     a_reader_changes_nothing,
+    each_role_has_its_part_in_schedules,
     functions_that_run_as_the_owner_are_closed,
     a_role_that_may_not_create_roles_is_told_so,
 );
@@ -390,6 +392,46 @@ async fn a_reader_changes_nothing(version: Version) {
     refused(&client, &statements).await;
 }
 
+/// An operator puts what is emitted, a relay fires it and can emit nothing else, a reader looks.
+async fn each_role_has_its_part_in_schedules(version: Version) {
+    let cast = Cast::new(version).await;
+    let operator = cast.store(RoleKind::Operator).await;
+    let secret = Event::new("order").payload("secret").header("h", "secret");
+    let new = NewSchedule::new("daily", "@daily", secret);
+    let put = operator.schedule_put(new.clone(), "ann").await.unwrap();
+    assert!(operator.schedule_pause("daily").await.unwrap().paused_at.is_some());
+    assert!(operator.schedule_resume("daily").await.unwrap().paused_at.is_none());
+    assert_eq!(&operator.schedule_get("daily").await.unwrap().payload[..], b"secret");
+    cast.scene.pass(DAY);
+    let relay = cast.store(RoleKind::Relay).await;
+    let found = relay.schedules_due().await.unwrap();
+    let due = due(&found.due[0], found.now).unwrap().unwrap();
+    let fire = Fire { id: put.id, seen: put.next_at, ticks: due.ticks, next_at: due.next_at };
+    lacks_the_right(operator.schedule_fire(fire.clone()).await);
+    assert_eq!(relay.schedule_fire(fire).await.unwrap(), Fired::Yes);
+    assert_eq!(cast.scene.events(), 1);
+    lacks_the_right(relay.schedule_put(new.clone().missed(Missed::All), "ann").await);
+    lacks_the_right(relay.schedule_pause("daily").await);
+    lacks_the_right(relay.schedule_delete("daily", "ann").await);
+    refused(&cast.client(RoleKind::Relay).await, &["update postrider.schedule set topic = 'a'"]).await;
+    let reader = cast.store(RoleKind::Reader).await;
+    let seen = reader.schedule_get("daily").await.unwrap();
+    assert_eq!(
+        (seen.schedule.topic.as_str(), seen.payload.len(), seen.headers.is_empty()),
+        ("order", 0, true)
+    );
+    assert_eq!(reader.schedule_list().await.unwrap(), [seen.schedule]);
+    lacks_the_right(reader.schedule_put(new.missed(Missed::All), "ann").await);
+    lacks_the_right(reader.schedule_pause("daily").await);
+    let statements = [
+        "select payload from postrider.schedule",
+        "select headers from postrider.schedule",
+        "select postrider.fire(1, now(), '{}', now())",
+    ];
+    refused(&cast.client(RoleKind::Reader).await, &statements).await;
+    operator.schedule_delete("daily", "ann").await.unwrap();
+}
+
 /// Whatever runs with the owner's rights finds nothing in a schema that its caller could fill, and has to be granted.
 async fn functions_that_run_as_the_owner_are_closed(version: Version) {
     let cast = Cast::new(version).await;
@@ -403,7 +445,7 @@ async fn functions_that_run_as_the_owner_are_closed(version: Version) {
         .map(|row| row.iter().map(|value| value.as_deref().unwrap_or("")).collect())
         .collect();
     let closed = |name| vec![name, "search_path=pg_catalog, pg_temp", "f"];
-    assert_eq!(found, [closed("emit"), closed("identify")]);
+    assert_eq!(found, [closed("emit"), closed("fire"), closed("identify")]);
 }
 
 async fn a_role_that_may_not_create_roles_is_told_so(version: Version) {

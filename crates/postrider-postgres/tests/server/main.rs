@@ -18,6 +18,7 @@ mod pooler;
 mod producers;
 mod queues;
 mod relay;
+mod schedules;
 mod sizes;
 mod stage;
 mod stragglers;

@@ -252,6 +252,31 @@ create table postrider_attempt (
     primary key (subscription_id, event_id, attempt)
 ) strict, without rowid;
 
+-- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there before
+-- fires nothing.
+create table postrider_schedule (
+    id integer primary key autoincrement,
+    name text not null,
+    cron text not null,
+    zone text not null,
+    missed text not null,
+    topic text not null,
+    type text not null,
+    key text,
+    payload blob not null,
+    headers text,
+    created_at integer not null,
+    paused_at integer,
+    next_at integer not null,
+    ticked_at integer,
+    constraint schedule_names_are_unique unique (name)
+) strict;
+
+-- Which one is next.
+create index postrider_schedule_next
+    on postrider_schedule (next_at)
+    where paused_at is null;
+
 -- Who destroyed or skipped what, and when.
 create table postrider_audit (
     id integer primary key autoincrement,

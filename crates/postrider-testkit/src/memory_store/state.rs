@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use postrider_core::queue::Token;
 use postrider_core::refusal::subscription_missing;
+use postrider_core::schedule::{ScheduleId, ScheduleReport};
 use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::AttemptReport;
 use postrider_core::subscription::SubscriptionId;
@@ -34,6 +35,8 @@ pub(super) struct State {
     pub(super) idempotency: BTreeMap<String, EventId>,
     pub(super) subscriptions: BTreeMap<String, Progress>,
     pub(super) subscription_newest: SubscriptionId,
+    pub(super) schedules: BTreeMap<String, ScheduleReport>,
+    pub(super) schedule_newest: ScheduleId,
     pub(super) members: BTreeMap<MemberId, Member>,
     pub(super) member_newest: MemberId,
     pub(super) token_newest: Token,
@@ -109,6 +112,8 @@ impl State {
             idempotency: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             subscription_newest: SubscriptionId(0),
+            schedules: BTreeMap::new(),
+            schedule_newest: ScheduleId(0),
             members: BTreeMap::new(),
             member_newest: MemberId(0),
             token_newest: Token(0),

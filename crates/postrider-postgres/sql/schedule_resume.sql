@@ -1,0 +1,6 @@
+-- Ends a pause.
+-- Index: schedule_names_are_unique. Locks: the row.
+update postrider.schedule
+set paused_at = null
+where name = $1
+returning id, name, cron, zone, missed, topic, type, key, created_at, paused_at, next_at, ticked_at
