@@ -101,7 +101,7 @@ impl Worker<()> {
 
     /// Does the work inside the transaction that records the ack, so that both commit or neither does.
     /// One event at a time, in the order of the log. The store crate says how to make the work. For mode `log` only: in mode
-    /// `queue` a handler acks in a transaction of its own.
+    /// `queue` a handler acks in a transaction of its own, by [`ack_in`](postrider_core::ack_in).
     pub fn transactional<W>(
         self,
         make: impl Fn(Delivery) -> W + Send + Sync + 'static,

@@ -39,6 +39,7 @@
 //! - [`NewSubscription`], [`Worker`], [`Relay`]: who wants which events, what is done with them, and the
 //!   process that does it. Handlers take one event ([`Worker::each`]),
 //!   a batch, or run inside the store's own transaction.
+//! - [`ack_in`]: for handlers of a queue that ack in a transaction of their own.
 //! - [`RetryPolicy`], [`Failure`], [`Outcome`]: what happens when a handler fails.
 //! - [`Store`], [`LogStore`], [`Sink`]: the contracts, for those who bring their own.
 //!
@@ -56,10 +57,12 @@
 //! - `sqlx-0_9`, `diesel-2`, `diesel-async-0_9`, `sea-orm-2`: emit in transactions of these. `diesel-2` links the system's libpq.
 //! - `sinks`: ready-made sinks.
 
+pub use postrider_core::queue::{Progress, Ticket};
 pub use postrider_core::{
-    Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Filter, Headers,
-    Key, Kind, LogStore, Mode, NewEvent, NewSubscription, OnDead, Order, Outcome, Pattern, Position, Result,
-    RetryPolicy, Sink, Start, Store, Subscription, Timestamp, Topic, Tuning, emit, limits, store,
+    Ack, Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Fair,
+    Filter, Headers, Key, Kind, LeaseBy, LogStore, Mode, NewEvent, NewSubscription, OnDead, Order, Outcome,
+    Pattern, Position, QueueStore, Result, RetryPolicy, Sink, Start, Store, Subscription, Timestamp, Topic,
+    Tuning, ack_in, emit, limits, store,
 };
 #[cfg(feature = "postgres")]
 pub use postrider_postgres as postgres;
