@@ -107,6 +107,7 @@ mod work;
 pub use rusqlite;
 
 pub use clock::SystemClock;
+pub use event::events_seen_by;
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, SqliteOptions};
 pub use shard::SHARDS;

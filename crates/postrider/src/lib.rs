@@ -56,6 +56,10 @@
 //! - `postgres`: the store of a PostgreSQL server, and emit in transactions of tokio-postgres.
 //! - `sqlx-0_9`, `diesel-2`, `diesel-async-0_9`, `sea-orm-2`: emit in transactions of these. `diesel-2` links the system's libpq.
 //! - `sinks`: ready-made sinks.
+//! - `testing`: helpers for the tests of your program, see [`testing`](https://docs.rs/postrider/latest/postrider/testing).
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use postrider_core::queue::{Progress, Ticket};
 pub use postrider_core::{
