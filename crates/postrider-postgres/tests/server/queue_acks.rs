@@ -293,7 +293,7 @@ impl Calls {
         let first = self.seen.lock().unwrap().insert(event);
         match event.0 % 7 {
             0 if first => Call::Forgets,
-            _ if n % 5 == 0 => Call::Fails,
+            _ if n.is_multiple_of(5) => Call::Fails,
             _ => Call::Commits,
         }
     }

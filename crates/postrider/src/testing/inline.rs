@@ -39,8 +39,11 @@ const ROUNDS_MAX: usize = 1_000;
 /// ```
 pub struct Inline<S: QueueStore> {
     store: S,
-    workers: Vec<Box<dyn Fn(Relay<S>) -> Relay<S> + Send + Sync>>,
+    workers: Vec<AddWorker<S>>,
 }
+
+/// Adds a worker to the relay of a round.
+type AddWorker<S> = Box<dyn Fn(Relay<S>) -> Relay<S> + Send + Sync>;
 
 impl<S: QueueStore> Inline<S> {
     /// On `store`, without workers yet.
