@@ -143,6 +143,7 @@ mod tests {
             paused: false,
             history: Vec::new(),
             result: None,
+            progress: None,
         }
     }
 

@@ -15,11 +15,13 @@
 //! | [`settle`] | what does a subscription's owner write back? |
 //! | [`queue`] | what do the workers of a queue read and write back? |
 //! | [`schedule`] | what is emitted at which times, and by whom? |
+//! | [`ack`] | how does a handler ack in its own transaction? |
 //! | [`store`] | what must a database do for us? The contract in prose. |
 //! | [`refusal`], [`statement`] | what do all stores say, and send, in the same way? |
 //! | [`sink`] | what must a receiver of events do for us? |
 //! | [`limits`], [`time`], [`error`] | bounds, instants, failures |
 
+pub mod ack;
 pub mod balance;
 pub mod delivery;
 pub mod emit;
@@ -41,6 +43,7 @@ pub mod store;
 pub mod subscription;
 pub mod time;
 
+pub use ack::{Ack, ack_in};
 pub use delivery::{Delivery, DeliveryState, Failure, FailureClass, Outcome};
 pub use emit::{Emit, emit};
 pub use error::{Error, ErrorKind, Result};

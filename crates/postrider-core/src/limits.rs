@@ -79,6 +79,8 @@ pub const SWEEP_ROWS_MAX: usize = 1_000;
 pub const FAIR_TENANTS_MAX: usize = 1_000_000;
 /// Bytes of a result that a handler may keep.
 pub const RESULT_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a note on how far a handler has come.
+pub const PROGRESS_BYTES_MAX: usize = 1024;
 /// How often an event may end its worker's process before it is a dead letter.
 pub const CRASHES_MAX: u32 = 3;
 /// Shortest lease of a claim.

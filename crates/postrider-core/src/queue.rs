@@ -18,6 +18,8 @@
 //!    rows had. All of them have one lease, on the database's clock.
 //! 2. Whatever is done to a leased row on behalf of its holder names the row and the token. If the row is gone, free, or
 //!    leased under another token, nothing happens to it and the holder is told: it was **fenced**.
+//!    A handler may take its event out of the queue itself, in a transaction of its own ([`ack_in`](crate::ack_in)), under
+//!    the same rule.
 //! 3. A claim whose lease has run out is **reaped**: its rows are free again. Nobody else takes a leased row. A block that
 //!    is reaped becomes one row for each of its events: what ended its worker may be one of them.
 //! 4. Of the rows of one lane at most one, the head, is ready, due at a time, or leased. The others wait, in the order
@@ -26,6 +28,7 @@
 //!    fed, see [`feed`], and never taken back: a row that is ready again comes behind what has been claimed.
 
 pub mod feed;
+mod progress;
 mod spans;
 mod ticket;
 
@@ -39,6 +42,7 @@ use crate::position::Position;
 use crate::settle::{AttemptRecord, Lane};
 use crate::time::Timestamp;
 
+pub use progress::{Board, EventProgress, Progress};
 pub use spans::Spans;
 pub use ticket::Ticket;
 
@@ -172,7 +176,8 @@ impl LeasedRow {
 
 /// What became of some leased rows; applied as a whole. Rows that were fenced are left out.
 ///
-/// Applying the same settle twice has the effect of applying it once: the second time, all is fenced.
+/// Applying the same settle twice has the effect of applying it once: the second time, all is fenced. A row whose fate is
+/// [`Fate::Acked`] is fenced only if its claim is gone too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueSettle {
     /// One by one.
@@ -181,6 +186,11 @@ pub struct QueueSettle {
     pub attempts: Vec<AttemptRecord>,
     /// What handlers want to be kept of their work, of events in these rows.
     pub results: Vec<EventResult>,
+    /// How far handlers had come when they ended, of events in these rows, where that was not written down before.
+    pub progress: Vec<EventProgress>,
+    /// Those of the claims of these rows of which the worker has others in its hands. They are kept even if none of these is
+    /// left in the store: their handlers may have acked them and still run.
+    pub held: Vec<Token>,
 }
 
 /// What became of a row.
@@ -203,8 +213,25 @@ pub enum Fate {
     Again(Again),
     /// Its event becomes a dead letter.
     Dead,
+    /// Its handlers have acked all its events, these, in transactions of their own ([`ack_in`](crate::ack_in)). If they were
+    /// committed, the row is gone, and the claim has one less. What is still there is freed as by a reap, unless such a
+    /// transaction has it in hand just now: then it stays leased until the lease runs out.
+    Acked(Vec<EventId>),
     /// It is a block, and goes. The events named here stay, each as a row of its own; all others are done.
     Split(Vec<(EventId, Remnant)>),
+}
+
+impl Fate {
+    /// The events of the row that handlers have acked in transactions of their own.
+    pub fn acked(&self) -> impl Iterator<Item = EventId> + '_ {
+        let (all, some) = match self {
+            Self::Acked(events) => (events.as_slice(), [].as_slice()),
+            Self::Split(parts) => ([].as_slice(), parts.as_slice()),
+            Self::Done | Self::Again(_) | Self::Dead => ([].as_slice(), [].as_slice()),
+        };
+        let some = some.iter().filter(|(_, remnant)| *remnant == Remnant::Acked).map(|(event, _)| *event);
+        all.iter().copied().chain(some)
+    }
 }
 
 /// What is left of an event of a block.
@@ -216,6 +243,9 @@ pub enum Remnant {
     Dead,
     /// Its handler still runs: it stays leased under the same token.
     Running,
+    /// Its handler has acked it in a transaction of its own. If it is still there, that was not committed, and it is handed
+    /// out again.
+    Acked,
 }
 
 /// When an event is attempted again, and what its attempt counted for.

@@ -2,6 +2,7 @@
 //! database they talk to.
 
 use crate::error::{Error, ErrorKind};
+use crate::event::EventId;
 use crate::limits::SCHEDULES_MAX;
 use crate::settle::MemberId;
 use crate::store::LetterId;
@@ -46,6 +47,14 @@ pub fn member_is_forgotten(member: MemberId) -> Error {
     let message = format!(
         "member {} has been forgotten, since it left or did not beat for too long: join again",
         member.0
+    );
+    Error::new(ErrorKind::Fenced, message)
+}
+
+/// The lease of an event was lost.
+pub fn lease_is_lost(event: EventId) -> Error {
+    let message = format!(
+        "event {event} is not leased by this worker any more, since its lease ran out or it was settled: roll back"
     );
     Error::new(ErrorKind::Fenced, message)
 }

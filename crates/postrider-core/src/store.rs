@@ -26,7 +26,9 @@ use crate::error::Result;
 use crate::event::{Event, EventId, Key, NewEvent};
 use crate::filter::Filter;
 use crate::position::{Epoch, Position, Shard, ShardSet};
-use crate::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
+use crate::queue::{
+    Ask, Claimed, EventProgress, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token,
+};
 use crate::schedule::ScheduleStore;
 use crate::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use crate::subscription::{NewSubscription, Start, Subscription, Tuning};
@@ -310,8 +312,13 @@ pub trait QueueStore: LogStore {
     ) -> impl Future<Output = Result<Claimed>> + Send;
 
     /// Makes the leases of some claims last from now on, each as long as was asked for. A claim that is not in the answer has
-    /// been reaped or is settled to the last row.
-    fn extend(&self, tokens: Vec<Token>) -> impl Future<Output = Result<Vec<Extended>>> + Send;
+    /// been reaped or is settled to the last row. With it goes how far handlers have come with events of these claims; of a
+    /// claim that is not there nothing is written.
+    fn extend(
+        &self,
+        tokens: Vec<Token>,
+        progress: Vec<EventProgress>,
+    ) -> impl Future<Output = Result<Vec<Extended>>> + Send;
 
     /// Writes what became of leased rows. An event that somebody has cancelled meanwhile goes, whatever its fate. Losing a
     /// committed settle in a crash of the database costs duplicates, never an event, so it need not be flushed.
@@ -454,6 +461,19 @@ pub struct DeliveryReport {
     pub history: Vec<AttemptReport>,
     /// What its handler wanted to be kept: a text, by convention JSON.
     pub result: Option<String>,
+    /// How far its handler has come, or had when it ended.
+    pub progress: Option<ProgressReport>,
+}
+
+/// How far a handler has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProgressReport {
+    /// How much is done, of a hundred.
+    pub percent: Option<u8>,
+    /// What it was doing.
+    pub note: String,
+    /// When that was written down, on the database's clock.
+    pub at: Timestamp,
 }
 
 /// A subscription with its progress.

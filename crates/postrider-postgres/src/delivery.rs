@@ -63,7 +63,8 @@ pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<Del
         let behind = heads.remove(&standing.subscription.id);
         let (subscription, covered) = (standing.subscription.id, standing.is_covered());
         let mut report = standing.report(&found, ahead, behind, history);
-        report.result = results.remove(&subscription);
+        let kept = results.remove(&subscription).unwrap_or_default();
+        (report.result, report.progress) = (kept.result, kept.progress);
         if let Some(row) = queued.get(&subscription).filter(|_| covered) {
             report.state = if row.leased { DeliveryState::Leased } else { DeliveryState::Pending };
             report.attempts = row.started;
@@ -140,6 +141,7 @@ impl Standing {
             paused: self.subscription.paused_at.is_some(),
             history,
             result: None,
+            progress: None,
         }
     }
 }

@@ -84,6 +84,13 @@ pub use sea_orm_2::SeaOrm;
 #[cfg(feature = "sqlx-0_9")]
 pub use sqlx_0_9::Sqlx;
 
+#[cfg(any(feature = "diesel-2", feature = "diesel-async-0_9"))]
+pub(crate) use diesel_query::from_diesel;
+#[cfg(feature = "sea-orm-2")]
+pub(crate) use sea_orm_2::from_sea_orm;
+#[cfg(feature = "sqlx-0_9")]
+pub(crate) use sqlx_0_9::from_sqlx;
+
 use batch::{Batch, batches};
 use values::Values;
 
@@ -107,7 +114,7 @@ const EMIT_JSON: Sql = sql!("event_emit_json");
 const COPY: Sql = sql!("event_copy");
 const CLOCK: Sql = sql!("clock_read");
 
-static POSTRIDER: LazyLock<Schema> = LazyLock::new(Schema::default);
+pub(crate) static POSTRIDER: LazyLock<Schema> = LazyLock::new(Schema::default);
 
 /// Marks what is emitted through tokio-postgres. Nobody has to name it.
 #[derive(Debug, Clone, Copy)]
@@ -116,8 +123,8 @@ pub struct TokioPostgres;
 /// A transaction, and the schema to emit to. Made by [`Schema::on`].
 #[derive(Debug, Clone, Copy)]
 pub struct On<'a, T> {
-    schema: &'a Schema,
-    tx: T,
+    pub(crate) schema: &'a Schema,
+    pub(crate) tx: T,
 }
 
 impl Schema {

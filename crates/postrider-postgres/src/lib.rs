@@ -25,6 +25,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | [`emit`] | how does an event get into the caller's transaction? |
+//! | [`ack`] | how does a handler ack in its own transaction? |
 //! | `options`, `migrate`, `self_test` | which database, and is the server fit for use? |
 //! | `connect`, `tls` | is it the server it claims to be, and can others listen? |
 //! | `roles` | who may do what? |
@@ -92,6 +93,7 @@ macro_rules! sql {
     };
 }
 
+pub mod ack;
 mod adopt;
 mod attempt;
 mod audit;

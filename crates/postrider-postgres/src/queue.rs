@@ -7,7 +7,8 @@
 //!
 //! Who waits for whom, beyond `lock.rs`: a settle locks its rows, then its claims, then buckets of lanes (shared). A feed
 //! takes buckets alone, but only such that are free, and waits for nobody. A sweep passes over rows and claims that are in
-//! somebody's hands. So nobody who holds a lock here waits for another that is held longer than a statement takes.
+//! somebody's hands. A handler that acks in its own transaction locks its row, then a bucket (shared), and never a claim,
+//! however long it takes to commit. So nobody who holds a lock here waits for another that is held longer than a statement takes.
 
 mod cancel;
 mod claim;
@@ -16,13 +17,16 @@ pub(crate) mod hints;
 pub(crate) mod lanes;
 pub(crate) mod letters;
 pub(crate) mod look;
+mod progress;
 mod rows;
 mod settle;
 mod sweep;
 
 use std::sync::Arc;
 
-use postrider_core::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
+use postrider_core::queue::{
+    Ask, Claimed, EventProgress, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token,
+};
 use postrider_core::settle::{Hold, MemberId};
 use postrider_core::store::{Cancelled, LetterId};
 use postrider_core::{ErrorKind, Event, QueueStore, Result, Subscription};
@@ -82,10 +86,12 @@ impl QueueStore for PostgresStore {
         }
     }
 
-    async fn extend(&self, tokens: Vec<Token>) -> Result<Vec<Extended>> {
+    async fn extend(&self, tokens: Vec<Token>, progress: Vec<EventProgress>) -> Result<Vec<Extended>> {
         let mut session = self.inner.keeper.session().await?;
         let tx = session.begin().await?;
         let extended = claim::extend(&tx, &tokens).await?;
+        let lasts = |noted: &&EventProgress| extended.iter().any(|claim| claim.token == noted.token);
+        progress::progress_put(&tx, progress.iter().filter(lasts)).await?;
         tx.commit("extend leases").await?;
         Ok(extended)
     }
@@ -100,7 +106,11 @@ impl QueueStore for PostgresStore {
         let tx = session.begin().await?;
         let applied = settle::settle_apply(&tx, subscription, member, &settle).await?;
         tx.commit("settle").await?;
-        if !applied.ready.is_empty() {
+        if applied.acked {
+            // What a handler's transaction has made ready lies behind the front, wherever that is.
+            self.inner.hints.look_again(subscription.id);
+        }
+        if applied.acked || !applied.ready.is_empty() {
             self.inner.hints.lower(subscription.id, &applied.ready);
             self.inner.wake.notify_waiters();
         }

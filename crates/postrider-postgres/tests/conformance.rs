@@ -5,8 +5,9 @@ use std::sync::OnceLock;
 
 use postrider_core::settle::MemberId;
 use postrider_core::time::Clock;
-use postrider_core::{EventId, Failure};
-use postrider_postgres::tokio_postgres::Transaction;
+use postrider_core::{Delivery, Error, EventId, Failure, ack_in};
+use postrider_postgres::tokio_postgres::types::{ToSql, Type};
+use postrider_postgres::tokio_postgres::{self, NoTls, Transaction};
 use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Work};
 use postrider_testkit::conformance::Ending;
 use postrider_testkit::postgres::{Database, Pooler, PoolerSettings, Startup, Version, shared};
@@ -122,6 +123,26 @@ impl Rig for PostgresRig {
                 }
             })
         })
+    }
+
+    async fn ack(&self, delivery: &Delivery, note: &str, ending: Ending) -> Result<(), Error> {
+        let (mut app, connection) =
+            tokio_postgres::connect(&self.url, NoTls).await.expect("the server is there");
+        let connection = tokio::spawn(connection);
+        let tx = app.transaction().await.expect("it begins");
+        let effect = "insert into effect (event_id, note) values ($1, $2)";
+        let types = [(&delivery.id.0 as &(dyn ToSql + Sync), Type::INT8), (&note, Type::TEXT)];
+        tx.query_typed(effect, &types).await.expect("the table is there");
+        ack_in(&tx, delivery).await?;
+        match ending {
+            Ending::Success => tx.commit().await.expect("it can be committed"),
+            Ending::Failure => tx.rollback().await.expect("it can be rolled back"),
+            Ending::Panic => {
+                drop(tx);
+                connection.abort();
+            }
+        }
+        Ok(())
     }
 
     async fn effects(&self) -> Vec<(EventId, String)> {

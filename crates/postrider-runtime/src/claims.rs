@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use postrider_core::queue::{Extended, Token};
+use postrider_core::queue::{Board, EventProgress, Extended, Token};
 use postrider_core::{EventId, QueueStore};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -31,6 +31,8 @@ pub(crate) struct Claims {
     hurry: Notify,
     /// Tells the loop that there is news.
     told: Notify,
+    /// Where handlers say how far they have come.
+    board: Board,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +80,11 @@ pub(crate) struct Doubted {
 }
 
 impl Claims {
+    /// No claims yet, of handlers that leave word of their progress on `board`.
+    pub(crate) fn new(board: Board) -> Self {
+        Self { board, ..Self::default() }
+    }
+
     /// Keeps a claim that was asked for at `asked`. False if it has come too late to be trusted.
     pub(crate) fn hold(&self, token: Token, lease: Duration, asked: Instant) -> bool {
         let kept = Kept::new(lease, asked);
@@ -184,6 +191,7 @@ impl Claims {
 
 /// Extends what is held until dropped.
 pub(crate) async fn keep<S: QueueStore>(store: S, claims: Arc<Claims>) {
+    let mut unwritten: BTreeMap<EventId, EventProgress> = BTreeMap::new();
     loop {
         let extend_at = claims.extend_at();
         tokio::select! {
@@ -192,10 +200,14 @@ pub(crate) async fn keep<S: QueueStore>(store: S, claims: Arc<Claims>) {
             () = at(extend_at) => {}
         }
         let (tokens, patience, asked) = (claims.tokens(), claims.patience(), Instant::now());
+        // What could not be written goes along the next time, unless its handler has said more.
+        unwritten.extend(claims.board.take().into_iter().map(|noted| (noted.event_id, noted)));
+        let progress: Vec<EventProgress> = unwritten.values().cloned().collect();
         // A call that never returns must not keep the next one from being made.
-        match tokio::time::timeout(patience, store.extend(tokens.clone())).await {
+        match tokio::time::timeout(patience, store.extend(tokens.clone(), progress)).await {
             Ok(Ok(answer)) => {
                 claims.extended(&tokens, answer, asked);
+                unwritten.clear();
                 continue;
             }
             Ok(Err(error)) => warn!(%error, "could not extend leases; trying again"),

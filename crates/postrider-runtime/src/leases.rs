@@ -38,9 +38,12 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use postrider_core::delivery::Origin;
-use postrider_core::queue::{Again, Claimed, Count, LeasedRow, Remnant, Ticket, Token, expires_at};
+use postrider_core::queue::{
+    Again, Board, Claimed, Count, EventProgress, LeasedRow, Remnant, Ticket, Token, expires_at,
+};
 use postrider_core::settle::AttemptRecord;
-use postrider_core::{Delivery, Event, EventId, Order, RetryPolicy, Timestamp, limits};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{Delivery, Event, EventId, Order, RetryPolicy, Subscription, Timestamp, limits};
 use slab::Slab;
 
 use crate::lanes::HandOut;
@@ -62,6 +65,9 @@ const NOT_TOUCHED: Again = Again { after: Duration::ZERO, count: Count::Nothing 
 /// Instants in here are durations since the worker began.
 #[derive(Debug)]
 pub(crate) struct Leases {
+    subscription: SubscriptionId,
+    /// Where handlers say how far they have come.
+    board: Board,
     retry: RetryPolicy,
     order: Order,
     origin: Arc<Origin>,
@@ -116,6 +122,14 @@ struct Held {
     event: Arc<Event>,
     state: HeldState,
     result: Option<String>,
+    progress: Option<EventProgress>,
+}
+
+impl Held {
+    /// Whether its handler, which still runs, has acked it in a transaction of its own.
+    fn is_acked(&self) -> bool {
+        matches!(&self.state, HeldState::Running { ticket, .. } if ticket.is_acked())
+    }
 }
 
 #[derive(Debug)]
@@ -148,10 +162,12 @@ pub(crate) struct Tally {
 }
 
 impl Leases {
-    pub(crate) fn new(retry: RetryPolicy, order: Order, origin: Arc<Origin>) -> Self {
+    pub(crate) fn new(subscription: &Subscription, origin: Arc<Origin>, board: Board) -> Self {
         Self {
-            retry,
-            order,
+            board,
+            subscription: subscription.id,
+            retry: subscription.tuning.retry.clone(),
+            order: subscription.order,
             origin,
             claims: BTreeMap::new(),
             rows: HashMap::default(),
@@ -196,7 +212,8 @@ impl Leases {
         self.careful
     }
 
-    /// Older claims that a new one shows to be lost: it brings what they hold, or what should wait behind that.
+    /// Older claims that a new one shows to be lost: it brings what they hold, or what should wait behind that. Nothing waits
+    /// behind an event that its handler has acked itself.
     pub(crate) fn outdated_by(&self, claimed: &Claimed) -> BTreeSet<Token> {
         if self.rows.is_empty() {
             return BTreeSet::new();
@@ -206,7 +223,8 @@ impl Leases {
         let ids: HashSet<EventId, RandomState> = new().map(|event| event.id).collect();
         let lanes: HashSet<_, RandomState> = new().filter(ordered).filter_map(|event| lane(event)).collect();
         let met = |held: &Held| {
-            ids.contains(&held.event.id) || lane(&held.event).is_some_and(|lane| lanes.contains(&lane))
+            let waited_for = || lane(&held.event).is_some_and(|lane| lanes.contains(&lane));
+            ids.contains(&held.event.id) || (!held.is_acked() && waited_for())
         };
         self.rows.values().filter(|row| row.events.iter().any(met)).map(|row| row.token).collect()
     }
@@ -254,8 +272,12 @@ impl Leases {
     }
 
     fn hold(&mut self, token: Token, row: &LeasedRow) -> RowKey {
-        let ready =
-            |event: &Arc<Event>| Held { event: Arc::clone(event), state: HeldState::Ready, result: None };
+        let ready = |event: &Arc<Event>| Held {
+            event: Arc::clone(event),
+            state: HeldState::Ready,
+            result: None,
+            progress: None,
+        };
         let events: Vec<Held> = row.events.iter().map(ready).collect();
         let left = events.len();
         self.insert(HeldRow {
@@ -356,7 +378,7 @@ impl Leases {
         for item in &items {
             let row = self.rows.get_mut(&item.row).expect("what is ready is held");
             let held = &mut row.events[item.index];
-            let ticket = Ticket::new(row.token);
+            let ticket = Ticket::on(&self.board, self.subscription, held.event.id, row.token);
             held.state = HeldState::Running { out, ticket: ticket.clone() };
             let delivery = Delivery::new(Arc::clone(&held.event), row.finished + 1, Arc::clone(&self.origin));
             deliveries.push(Delivery { ticket: Some(ticket), ..delivery });

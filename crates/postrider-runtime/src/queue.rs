@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::Origin;
-use postrider_core::queue::{Ask, Claimed, QueueSettle, QueueSettled, Swept, Token};
+use postrider_core::queue::{Ask, Board, Claimed, QueueSettle, QueueSettled, Swept, Token};
 use postrider_core::{Error, ErrorKind, QueueStore, Result, Subscription};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
@@ -203,11 +203,12 @@ impl<S: QueueStore> Queue<S> {
     fn new(store: S, subscription: Subscription, handle: Arc<dyn Handle>, context: Context) -> Self {
         let pace = store.pace();
         let origin = Arc::new(Origin { subscription: subscription.name.clone(), store_id: store.id() });
-        let claims = Arc::new(Claims::default());
+        let board = Board::default();
+        let claims = Arc::new(Claims::new(board.clone()));
         let mut keeper = JoinSet::new();
         keeper.spawn(claims::keep(store.clone(), Arc::clone(&claims)));
         Self {
-            leases: Leases::new(subscription.tuning.retry.clone(), subscription.order, Arc::clone(&origin)),
+            leases: Leases::new(&subscription, Arc::clone(&origin), board),
             claims,
             breaker: Breaker::new(),
             poller: Poller::new(pace.poll_min, pace.poll_max),

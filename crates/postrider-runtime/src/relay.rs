@@ -249,8 +249,8 @@ async fn leave<S: LogStore>(store: &S, member: MemberId) {
 fn check<S: LogStore>(duty: &Duty<S>) -> Result<()> {
     if duty.subscription.mode == Mode::Queue && matches!(duty.work, Work::Transaction(_)) {
         return Err(Error::invalid(format!(
-            "subscription `{}` is a queue, which has no transactional workers: call `ack_in` in the handler's own \
-             transaction instead",
+            "subscription `{}` is a queue, which has no transactional workers: let the handler open a transaction of its \
+             own, and call `ack_in` in it",
             duty.subscription.name
         )));
     }

@@ -25,6 +25,7 @@ const BATCH_EVENTS: usize = 500;
 /// # let _ = worker;
 /// # Ok::<(), postrider_core::Error>(())
 /// ```
+#[derive(Clone)]
 pub struct Worker<H> {
     subscription: NewSubscription,
     batch_events: usize,
@@ -32,6 +33,7 @@ pub struct Worker<H> {
 }
 
 /// Handles events in tasks of the relay.
+#[derive(Clone)]
 pub struct InTasks(Arc<dyn Handle>);
 
 /// Handles each event inside the transaction of the store that acks it.
@@ -39,6 +41,12 @@ pub struct InTransaction<W>(MakeWork<W>);
 
 /// Makes a transactional handler's work for one event.
 pub(crate) type MakeWork<W> = Arc<dyn Fn(Delivery) -> W + Send + Sync>;
+
+impl<W> Clone for InTransaction<W> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
 
 /// What is done with an event: in tasks beside the store, or inside its transaction.
 pub(crate) enum Work<S: LogStore> {
@@ -101,7 +109,7 @@ impl Worker<()> {
 
     /// Does the work inside the transaction that records the ack, so that both commit or neither does.
     /// One event at a time, in the order of the log. The store crate says how to make the work. For mode `log` only: in mode
-    /// `queue` a handler acks in a transaction of its own.
+    /// `queue` a handler acks in a transaction of its own, by [`ack_in`](postrider_core::ack_in).
     pub fn transactional<W>(
         self,
         make: impl Fn(Delivery) -> W + Send + Sync + 'static,

@@ -18,13 +18,13 @@ where id = ?1
         cross join postrider_queued as block indexed by postrider_queued_block
         where subscription.mode = 'queue'
             and block.subscription_id = subscription.id
-            and block.events > 1
+            and block.spans is not null
             and block.event_id < ?1
             and block.event_id >= ?1 - (
                 select widest.reach
                 from postrider_queued as widest indexed by postrider_queued_reach
                 where widest.subscription_id = subscription.id
-                    and widest.events > 1
+                    and widest.spans is not null
                 order by widest.reach desc
                 limit 1
             )

@@ -5,13 +5,13 @@ select
     edited_payload
 from postrider_queued indexed by postrider_queued_block
 where subscription_id = ?1
-    and events > 1
+    and spans is not null
     and event_id < ?2
     and event_id >= ?2 - (
         select reach
         from postrider_queued indexed by postrider_queued_reach
         where subscription_id = ?1
-            and events > 1
+            and spans is not null
         order by reach desc
         limit 1
     )

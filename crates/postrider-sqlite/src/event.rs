@@ -27,6 +27,36 @@ pub(crate) fn event_get(conn: &Connection, id: EventId) -> Result<Option<Event>>
         .doing("read an event")
 }
 
+/// All events that a connection sees, oldest first, those of its own transaction included that is not committed yet. It reads
+/// every one of them: for tests.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use postrider_core::{Event, emit};
+/// use postrider_sqlite::{SqliteOptions, SqliteStore, events_seen_by, rusqlite};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("app.db");
+/// SqliteStore::open(SqliteOptions::new(&path)).await?;
+/// let mut app = rusqlite::Connection::open(&path)?;
+/// let tx = app.transaction()?;
+/// emit(&tx, Event::new("order"))?;
+/// assert_eq!(events_seen_by(&tx)?.len(), 1);
+/// tx.rollback()?;
+/// assert_eq!(events_seen_by(&app)?.len(), 0);
+/// # Ok(()) }
+/// ```
+pub fn events_seen_by(conn: &Connection) -> Result<Vec<Event>> {
+    let read = || {
+        let mut list = conn.prepare_cached(sql!("event_list"))?;
+        let rows = list.query_map([i64::MAX], event_row::event_read)?;
+        rows.collect::<rusqlite::Result<Vec<Event>>>()
+    };
+    let mut events = read().doing("list events")?;
+    events.reverse();
+    Ok(events)
+}
+
 /// A listing under way.
 pub(crate) struct Listing {
     pub(crate) query: EventQuery,

@@ -31,6 +31,7 @@
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
 //! | `queue_feed`, `queue_row`, `queue_lane` | mode `queue`: what is queued, and what waits for what? |
 //! | `queue_claim`, `queue_settle`, `queue_sweep` | who works on it, until when, and what became of it? |
+//! | [`queue_ack`] | how does a handler ack in its own transaction? |
 //! | `shard`, `member`, `liveness`, `fence` | whose turn is it, and who is dead? |
 //! | `subscription`, `seek`, `dead_letter`, `queue_letter`, `queue_cancel`, `audit` | what do people change? |
 //! | `schedule` | what is emitted at which times? |
@@ -85,12 +86,14 @@ mod migrate;
 mod open;
 mod options;
 mod prune;
+pub mod queue_ack;
 mod queue_cancel;
 mod queue_check;
 mod queue_claim;
 mod queue_feed;
 mod queue_lane;
 mod queue_letter;
+mod queue_progress;
 mod queue_row;
 mod queue_settle;
 mod queue_sweep;
@@ -106,6 +109,7 @@ mod work;
 pub use rusqlite;
 
 pub use clock::SystemClock;
+pub use event::events_seen_by;
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
 pub use options::{Durability, SqliteOptions};
 pub use shard::SHARDS;

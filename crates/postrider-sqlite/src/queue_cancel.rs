@@ -23,7 +23,7 @@ pub(crate) fn delivery_cancel(
         tell(tx, row.token, letter)?;
         Cancelled::Told
     } else {
-        queued_take(tx, id, row.id())?;
+        queued_take(tx, id, row.id)?;
         if let Some(left) = row.only(|event| *event != letter.event_id) {
             left.put(tx, id)?;
         }

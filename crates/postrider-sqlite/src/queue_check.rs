@@ -66,7 +66,7 @@ fn rows(conn: &Connection, queue: &Subscription) -> rusqlite::Result<Vec<String>
         && let Some(row) = rows.next()?
     {
         let row = Queued::read(row)?;
-        ahead = ahead.split_off(&row.id());
+        ahead = ahead.split_off(&row.id);
         for id in row.events.iter() {
             if !ahead.insert(id) || is_there(&mut delivery, (queue.id.0, id.0))? {
                 found.push(format!(

@@ -110,7 +110,7 @@ impl Claim {
         lease.token = Token(put.insert((id, self.member.0, lease_us, uptime_us + lease_us))?);
         let mut update = tx.prepare_cached(sql!("queued_lease"))?;
         for row in &mut lease.rows {
-            update.execute((id, row.id().0, lease.token.0))?;
+            update.execute((id, row.id.0, lease.token.0))?;
             row.started += 1;
         }
         if let Some(allowance) = allowance {
@@ -126,7 +126,7 @@ impl Claim {
 pub(crate) fn load(conn: &Connection, rows: Vec<Queued>) -> Result<Vec<LeasedRow>> {
     let load = |row: Queued| {
         Ok(LeasedRow {
-            id: row.id(),
+            id: row.id,
             events: events_of(conn, &row.events, row.edited_payload.as_ref())?,
             is_block: row.is_block(),
             started: row.started,
@@ -156,6 +156,13 @@ pub(crate) fn cancelled(conn: &Connection, token: Token) -> Result<Vec<EventId>>
     conn.prepare_cached(sql!("cancelled_list"))
         .and_then(|mut list| list.query_map([token.0], |row| row.get(0).map(EventId))?.collect())
         .doing("read what was cancelled")
+}
+
+/// Whether a claim is there.
+pub(crate) fn is_held(conn: &Connection, token: Token) -> Result<bool> {
+    conn.prepare_cached(sql!("claim_exists"))
+        .and_then(|mut exists| exists.exists([token.0]))
+        .doing("look for a claim")
 }
 
 /// Which claims to look at.

@@ -42,11 +42,11 @@ pub(crate) fn queue_enter(tx: &Transaction<'_>, subscription: SubscriptionId, mu
 
 /// Makes the next row of a lane ready, if the lane has no head. Doing so twice is the same as once. Says whether it has done
 /// so.
-pub(crate) fn queue_advance(tx: &Transaction<'_>, subscription: SubscriptionId, lane: &Lane) -> Result<bool> {
-    if queue_head(tx, subscription, lane)?.is_some() {
+pub(crate) fn queue_advance(conn: &Connection, subscription: SubscriptionId, lane: &Lane) -> Result<bool> {
+    if queue_head(conn, subscription, lane)?.is_some() {
         return Ok(false);
     }
-    tx.prepare_cached(sql!("queued_promote"))
+    conn.prepare_cached(sql!("queued_promote"))
         .and_then(|mut promote| promote.execute((subscription.0, lane.key.as_str(), lane.late)))
         .map(|promoted| promoted > 0)
         .doing("let the next event of a key go on")

@@ -43,6 +43,7 @@ pub(crate) fn letter_replay(
         _ => behind.issued.0 + 1,
     };
     let row = Queued {
+        id,
         events: Spans::one(id),
         bytes: event.as_ref().map_or(0, |event| event.bytes().min(u32::MAX as usize) as u32),
         priority: event.as_ref().map(Priority::of).unwrap_or_default(),

@@ -20,6 +20,8 @@ use crate::error::Doing;
 /// A row of the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Queued {
+    /// Its name: the first of the events that it had when it was fed. One that has left since is no part of it any more.
+    pub(crate) id: EventId,
     pub(crate) events: Spans,
     pub(crate) bytes: u32,
     pub(crate) priority: Priority,
@@ -54,6 +56,7 @@ impl Queued {
     /// As it is fed.
     pub(crate) fn new(row: &NewRow) -> Self {
         Self {
+            id: row.events.first(),
             events: row.events.clone(),
             bytes: row.bytes,
             priority: row.priority,
@@ -70,11 +73,6 @@ impl Queued {
         }
     }
 
-    /// Its name: the first of its events.
-    pub(crate) fn id(&self) -> EventId {
-        self.events.first()
-    }
-
     pub(crate) fn is_block(&self) -> bool {
         self.events.count() > 1
     }
@@ -82,11 +80,16 @@ impl Queued {
     /// One of its events, as a row of its own.
     pub(crate) fn part(&self, event: EventId) -> Self {
         let turn = if self.is_block() { event.0 } else { self.turn };
-        Self { events: Spans::one(event), bytes: self.bytes_of(1), turn, ..self.clone() }
+        Self { id: event, events: Spans::one(event), bytes: self.bytes_of(1), turn, ..self.clone() }
     }
 
-    /// The same row for fewer events; none if none is left.
+    /// A row for some of its events, with a name of its own; none if none is left.
     pub(crate) fn only(&self, is_left: impl Fn(&EventId) -> bool) -> Option<Self> {
+        self.shrunk(is_left).map(|row| Self { id: row.events.first(), ..row })
+    }
+
+    /// The same row for fewer events, under the name by which its worker knows it; none if none is left.
+    pub(crate) fn shrunk(&self, is_left: impl Fn(&EventId) -> bool) -> Option<Self> {
         let mut left = self.events.iter().filter(is_left);
         let mut events = Spans::one(left.next()?);
         for event in left {
@@ -116,17 +119,17 @@ impl Queued {
     }
 
     /// Writes it as it is. Whoever calls this has seen to it that its lane has one head.
-    pub(crate) fn put(&self, tx: &Transaction<'_>, subscription: SubscriptionId) -> Result<()> {
+    pub(crate) fn put(&self, conn: &Connection, subscription: SubscriptionId) -> Result<()> {
         let due_at = match self.state {
             QueuedState::Due(at) => Some(at.as_micros()),
             _ => None,
         };
         let put = || {
-            tx.prepare_cached(sql!("queued_put"))?.execute(rusqlite::params![
+            conn.prepare_cached(sql!("queued_put"))?.execute(rusqlite::params![
                 subscription.0,
-                self.events.first().0,
+                self.id.0,
                 self.events.last().0,
-                self.is_block().then(|| spans_text(&self.events)),
+                (self.events != Spans::one(self.id)).then(|| spans_text(&self.events)),
                 self.events.count() as i64,
                 self.bytes,
                 rank(self.priority),
@@ -153,6 +156,7 @@ impl Queued {
         let late = row.get(7)?;
         let key: Option<String> = row.get(6)?;
         Ok(Self {
+            id: EventId(row.get(0)?),
             events: spans_read(row)?,
             bytes: row.get(2)?,
             priority: Priority::new(row.get::<_, i8>(3)?.saturating_neg()),
@@ -200,12 +204,12 @@ pub(crate) fn queued_take(
 
 /// Takes a row out, if it is leased under this token.
 pub(crate) fn queued_take_leased(
-    tx: &Transaction<'_>,
+    conn: &Connection,
     subscription: SubscriptionId,
     id: EventId,
     token: Token,
 ) -> Result<Option<Queued>> {
-    tx.prepare_cached(sql!("queued_take_leased"))
+    conn.prepare_cached(sql!("queued_take_leased"))
         .and_then(|mut take| take.query_row((subscription.0, id.0, token.0), Queued::read).optional())
         .doing("take a leased event")
 }
@@ -221,7 +225,7 @@ pub(crate) fn queued_of(
             .prepare_cached(sql!("queued_get"))?
             .query_row((subscription.0, event.0), Queued::read)
             .optional()?;
-        if own.is_some() {
+        if own.as_ref().is_some_and(|row| row.events.contains(event)) {
             return Ok(own);
         }
         // Blocks may interleave: of those that begin before it, one holds it.
@@ -249,7 +253,7 @@ fn spans_read(row: &Row<'_>) -> rusqlite::Result<Spans> {
     let pairs: Option<Vec<i64>> = serde_json::from_str(text).ok();
     pairs
         .and_then(|pairs| Spans::from_pairs(&pairs))
-        .filter(|spans| spans.first() == first)
+        .filter(|spans| spans.first() >= first)
         .ok_or_else(|| rusqlite::Error::InvalidColumnType(1, "spans".to_owned(), Type::Text))
 }
 
@@ -299,6 +303,7 @@ mod tests {
             Queued { edited_payload: Some(Bytes::from_static(b"x")), tenant: Some(-5), ..block(&[4]) }
                 .again(again, Timestamp::from_micros(8)),
             Queued { state: QueuedState::Leased, token: Token(6), started: 2, ..block(&[5, 10]) },
+            block(&[12, 13]).shrunk(|event| event.0 > 12).unwrap(),
         ];
         for row in &rows {
             row.put(&tx, SubscriptionId(1)).unwrap();
@@ -309,7 +314,7 @@ mod tests {
                 assert_eq!(format!("{found:?}"), format!("{row:?}"));
             }
         }
-        for missing in [0, 6, 8, 11] {
+        for missing in [0, 6, 8, 11, 12] {
             assert!(queued_of(&tx, SubscriptionId(1), EventId(missing)).unwrap().is_none(), "{missing}");
         }
         assert!(queued_take_leased(&tx, SubscriptionId(1), EventId(5), Token(5)).unwrap().is_none());
@@ -321,8 +326,9 @@ mod tests {
     fn a_block_shrinks_to_what_is_left_of_it() {
         let block = block(&[1, 2, 3, 7]);
         let left = block.only(|event| event.0 > 1).unwrap();
-        assert_eq!((left.id(), left.events.to_pairs(), left.bytes), (EventId(2), vec![2, 2, 7, 1], 30));
+        assert_eq!((left.id, left.events.to_pairs(), left.bytes), (EventId(2), vec![2, 2, 7, 1], 30));
         assert!(block.only(|_| false).is_none());
+        assert_eq!(block.shrunk(|event| event.0 > 3).unwrap().id, EventId(1), "a leased row keeps its name");
         let part = block.part(EventId(3));
         assert_eq!((part.turn, part.bytes, part.is_block()), (3, 10, false));
     }

@@ -12,9 +12,11 @@ use rusqlite::Transaction;
 
 use crate::error::Doing;
 use crate::event::event_get;
-use crate::queue_claim::{Claims, cancelled, forget};
+use crate::queue_claim::{Claims, cancelled, forget, is_held};
 use crate::queue_lane::queue_advance;
+use crate::queue_progress::progress_put;
 use crate::queue_row::{Queued, queued_take_leased};
+use crate::queue_sweep::free;
 use crate::settle::{Recorder, attempt_put};
 use crate::shard::SHARDS;
 use crate::subscription::subscription_same;
@@ -34,9 +36,14 @@ pub(crate) fn queue_settle(
     for row in &settle.rows {
         match queued_take_leased(tx, id, row.id, row.token)? {
             Some(found) => {
-                ours.extend(found.events.iter());
+                ours.extend(found.events.iter().chain(row.fate.acked()));
                 tokens.insert(row.token);
                 settling.row(row, &found)?;
+            }
+            // Its handler has taken it out already. What is left of its claim is that it was here.
+            None if matches!(row.fate, Fate::Acked(_)) && is_held(tx, row.token)? => {
+                ours.extend(row.fate.acked());
+                tokens.insert(row.token);
             }
             None => settled.fenced.push(row.id),
         }
@@ -50,7 +57,10 @@ pub(crate) fn queue_settle(
             .and_then(|mut put| put.execute((id.0, kept.event_id.0, &kept.result)))
             .doing("keep a result")?;
     }
-    for token in tokens {
+    for noted in settle.progress.iter().filter(|noted| ours.contains(&noted.event_id)) {
+        progress_put(tx, noted, now)?;
+    }
+    for token in tokens.into_iter().filter(|token| !settle.held.contains(token)) {
         forget(tx, id, Claims::One(token))?;
     }
     Ok(settled)
@@ -80,6 +90,7 @@ impl Settling<'_> {
                     self.bury(event, row)?;
                 }
             }
+            Fate::Acked(_) => free(self.tx, self.subscription.id, row, &gone)?,
             Fate::Split(remnants) => {
                 // A seek may have taken events out of the block, which will be fed again.
                 let ours = |event: &EventId| is_left(event) && row.events.contains(*event);
@@ -97,6 +108,8 @@ impl Settling<'_> {
             Remnant::Dead => self.bury(event, row),
             // It is leased as the block was.
             Remnant::Running => row.part(event).put(self.tx, self.subscription.id),
+            // It was not committed.
+            Remnant::Acked => free(self.tx, self.subscription.id, &row.part(event), &BTreeSet::new()),
         }
     }
 

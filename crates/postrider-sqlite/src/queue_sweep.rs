@@ -128,7 +128,7 @@ fn reap(tx: &Transaction<'_>, subscription: SubscriptionId, token: Token, room: 
 
 /// Makes a row ready whose worker has ended. Of a block any event may have ended it, so each comes back alone; that it was
 /// begun is not known of any of them.
-fn free(
+pub(crate) fn free(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,
     row: &Queued,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::{
-    AttemptReport, DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport,
-    Wake,
+    AttemptReport, DeliveryReport, MemberReport, ParkedReport, ProgressReport, ShardReport, StoreReport,
+    SubscriptionReport, Wake,
 };
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
@@ -133,8 +133,10 @@ fn delivery_report(conn: &Connection, event: &Event, subscription: Subscription)
         ahead: if covered { None } else { Some(event_count(conn, position.last_id, event.id)?) },
         paused: subscription.paused_at.is_some(),
         history: attempt_list(conn, id, event.id, limits::ATTEMPT_RECORDS_MAX)?,
-        result: result_get(conn, id, event.id)?,
+        result: None,
+        progress: None,
     };
+    (report.result, report.progress) = result_get(conn, id, event.id)?;
     if is_queue {
         queue_report(conn, id, event, &mut report)?;
     }
@@ -160,9 +162,25 @@ fn queue_report(
     Ok(())
 }
 
-fn result_get(conn: &Connection, subscription: SubscriptionId, event: EventId) -> Result<Option<String>> {
+/// What a handler wanted to be kept, and how far it has come.
+fn result_get(
+    conn: &Connection,
+    subscription: SubscriptionId,
+    event: EventId,
+) -> Result<(Option<String>, Option<ProgressReport>)> {
+    let read = |row: &Row<'_>| {
+        let (note, at): (Option<String>, Option<i64>) = (row.get(1)?, row.get(3)?);
+        let progress = match note.zip(at) {
+            Some((note, at)) => {
+                Some(ProgressReport { percent: row.get(2)?, note, at: Timestamp::from_micros(at) })
+            }
+            None => None,
+        };
+        Ok((row.get(0)?, progress))
+    };
     conn.prepare_cached(sql!("result_get"))
-        .and_then(|mut get| get.query_row((subscription.0, event.0), |row| row.get(0)).optional())
+        .and_then(|mut get| get.query_row((subscription.0, event.0), read).optional())
+        .map(Option::unwrap_or_default)
         .doing("read a result")
 }
 

@@ -101,8 +101,8 @@ fn queue_cut(tx: &Transaction<'_>, subscription: SubscriptionId, position: Posit
         })
         .doing(what)?;
     for block in across {
-        queued_take(tx, subscription, block.id())?;
-        if let Some(left) = block.only(|event| position.covers(*event)) {
+        queued_take(tx, subscription, block.id)?;
+        if let Some(left) = block.shrunk(|event| position.covers(*event)) {
             left.put(tx, subscription)?;
         }
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::balance::Survey;
-use postrider_core::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
+use postrider_core::queue::{
+    Ask, Claimed, EventProgress, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token,
+};
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{
     Cancelled, DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
@@ -30,6 +32,7 @@ use crate::fence::fence;
 use crate::liveness::{Observer, Process};
 use crate::options::{Durability, SqliteOptions};
 use crate::queue_claim::Claim;
+use crate::queue_progress::progress_put_extended;
 use crate::queue_sweep::{SweepTime, Sweepings};
 use crate::subscription::Change;
 use crate::work::{SettleWith, Work};
@@ -433,9 +436,14 @@ impl QueueStore for SqliteStore {
         Ok(Claimed { token: lease.token, at: lease.at, rows, paused: lease.paused })
     }
 
-    async fn extend(&self, tokens: Vec<Token>) -> Result<Vec<Extended>> {
+    async fn extend(&self, tokens: Vec<Token>, progress: Vec<EventProgress>) -> Result<Vec<Extended>> {
         let clock = Arc::clone(&self.inner.options.clock);
-        self.write(Commit::Plain, move |tx| queue_claim::extend(tx, &tokens, clock.as_ref())).await
+        let extend = move |tx: &Transaction<'_>| {
+            let extended = queue_claim::extend(tx, &tokens, clock.as_ref())?;
+            progress_put_extended(tx, &progress, &extended, clock.now())?;
+            Ok(extended)
+        };
+        self.write(Commit::Plain, extend).await
     }
 
     async fn queue_settle(

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use postrider_core::settle::MemberId;
-use postrider_core::{EventId, Failure};
+use postrider_core::{Delivery, Error, EventId, Failure, ack_in};
 use postrider_sqlite::{SqliteOptions, SqliteStore, Work, rusqlite};
 use postrider_testkit::conformance::Ending;
 use postrider_testkit::{ManualClock, Rig};
-use rusqlite::Connection;
+use rusqlite::{Connection, TransactionBehavior};
 use tempfile::TempDir;
 
 struct SqliteRig {
@@ -72,6 +72,19 @@ impl Rig for SqliteRig {
                 Ending::Panic => panic!("told to panic"),
             }
         })
+    }
+
+    async fn ack(&self, delivery: &Delivery, note: &str, ending: Ending) -> Result<(), Error> {
+        let mut app = self.raw();
+        let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).expect("nobody else writes");
+        tx.execute("insert into effect values (?1, ?2)", (delivery.id.0, note)).expect("the table is there");
+        ack_in(&tx, delivery)?;
+        match ending {
+            Ending::Success => tx.commit().expect("it can be committed"),
+            Ending::Failure => tx.rollback().expect("it can be rolled back"),
+            Ending::Panic => {}
+        }
+        Ok(())
     }
 
     async fn effects(&self) -> Vec<(EventId, String)> {

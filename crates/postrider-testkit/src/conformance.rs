@@ -10,6 +10,7 @@
 //! ([`owner`]), so that it depends on no runtime, and moves the clock by hand, so that it never sleeps.
 //! It asks only what the contract says: how a store keeps it is its own affair.
 
+pub mod acking;
 pub mod blocks;
 pub mod dead_letters;
 pub mod delayed;
@@ -18,6 +19,7 @@ pub mod feeding;
 pub mod groups;
 pub mod owner;
 pub mod ownership;
+pub mod progress;
 pub mod queue;
 pub mod reading;
 pub mod reports;
@@ -34,7 +36,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use postrider_core::settle::MemberId;
-use postrider_core::{Error, EventId, LogStore};
+use postrider_core::{Delivery, Error, EventId, LogStore};
 
 use crate::ManualClock;
 
@@ -68,6 +70,15 @@ pub trait Rig: Send + Sync + 'static {
 
     /// A transactional handler's work: writes `note` as an effect of `event`, then ends as told.
     fn work(&self, event: EventId, note: &str, ending: Ending) -> <Self::Store as LogStore>::Work;
+
+    /// A handler's own transaction in mode `queue`, on a connection of its own: writes `note` as an effect of the delivery's
+    /// event, acks the delivery, then ends as told; with [`Ending::Panic`] its connection is cut off before it commits.
+    fn ack(
+        &self,
+        delivery: &Delivery,
+        note: &str,
+        ending: Ending,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// The effects that were committed, in the order of their commits.
     fn effects(&self) -> impl Future<Output = Vec<(EventId, String)>> + Send;
@@ -412,6 +423,25 @@ macro_rules! queue_conformance_tests {
                 a_cancelled_event_of_a_block_does_not_come_back,
                 a_split_after_a_seek_brings_back_only_what_is_left,
             ]
+            acking: [
+                an_effect_and_its_ack_commit_together,
+                what_is_rolled_back_was_never_acked,
+                an_ack_makes_the_next_of_its_key_ready,
+                an_ack_after_the_lease_was_lost_changes_nothing,
+                an_ack_that_was_not_committed_is_found_out,
+                a_repeated_settle_of_an_ack_counts_once,
+                a_claim_lasts_while_those_who_have_acked_still_run,
+                events_of_a_block_are_acked_one_by_one,
+                a_block_that_is_acked_in_part_is_settled_in_part,
+                a_reaped_block_leaves_out_what_was_acked,
+                results_of_what_was_acked_are_kept,
+                an_ack_needs_a_lease,
+            ]
+            progress: [
+                progress_is_written_with_the_lease,
+                a_stale_token_writes_no_progress,
+                the_last_word_on_progress_stays,
+            ]
         }
     };
 }
@@ -438,6 +468,8 @@ mod tests {
             ("queue", include_str!("conformance/queue.rs")),
             ("blocks", include_str!("conformance/blocks.rs")),
             ("feeding", include_str!("conformance/feeding.rs")),
+            ("acking", include_str!("conformance/acking.rs")),
+            ("progress", include_str!("conformance/progress.rs")),
         ];
         for (topic, source) in topics {
             let promises = source

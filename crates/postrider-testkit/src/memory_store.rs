@@ -25,7 +25,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::balance::Survey;
-use postrider_core::queue::{Ask, Claimed, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token};
+use postrider_core::queue::{
+    Ask, Claimed, EventProgress, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token,
+};
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{
     Cancelled, DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Pace, Pruned, StoreReport,
@@ -33,8 +35,8 @@ use postrider_core::store::{
 };
 use postrider_core::time::Clock;
 use postrider_core::{
-    DeliveryState, Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position, QueueStore,
-    Result, ShardSet, Start, Store, Subscription, Timestamp, Tuning,
+    Delivery, DeliveryState, Event, EventId, Failure, LogStore, NewEvent, NewSubscription, Position,
+    QueueStore, Result, ShardSet, Start, Store, Subscription, Timestamp, Tuning,
 };
 use tokio::sync::{Notify, watch};
 
@@ -170,6 +172,25 @@ impl MemoryStore {
     /// What transactional handlers have written, in the order of their commits.
     pub fn effects(&self) -> Vec<(EventId, String)> {
         self.lock().effects.clone()
+    }
+
+    /// A transaction of a handler's own: its work, and the ack of its delivery. Both are there, or neither. It passes no
+    /// interference, since it goes over the handler's connection.
+    pub fn ack_with(&self, delivery: &Delivery, work: MemoryWork) -> Result<Result<(), Failure>> {
+        let mut state = self.lock();
+        let mut tx = MemoryTx::default();
+        match catch_unwind(AssertUnwindSafe(|| work(&mut tx))) {
+            Err(_) => Ok(Err(Failure::retry("the handler panicked"))),
+            Ok(Err(failure)) => {
+                delivery.lease()?.note_acked();
+                Ok(Err(failure))
+            }
+            Ok(Ok(())) => {
+                state.ack(delivery)?;
+                state.effects.append(&mut tx.notes);
+                Ok(Ok(()))
+            }
+        }
     }
 
     /// What a handler of a queue has kept for an event.
@@ -454,8 +475,8 @@ impl QueueStore for MemoryStore {
         self.call("claim", Some(member), |state, time| state.claim(subscription, ask, time)).await
     }
 
-    async fn extend(&self, tokens: Vec<Token>) -> Result<Vec<Extended>> {
-        self.call("extend", None, |state, time| Ok(state.extend(&tokens, time))).await
+    async fn extend(&self, tokens: Vec<Token>, progress: Vec<EventProgress>) -> Result<Vec<Extended>> {
+        self.call("extend", None, |state, time| Ok(state.extend(&tokens, &progress, time))).await
     }
 
     async fn queue_settle(

@@ -1,7 +1,7 @@
 //! The memory store keeps every promise of the contract.
 
 use postrider_core::settle::MemberId;
-use postrider_core::{EventId, Failure};
+use postrider_core::{Delivery, Error, EventId, Failure};
 use postrider_testkit::conformance::Ending;
 use postrider_testkit::{ManualClock, MemoryStore, MemoryTx, MemoryWork, Rig};
 
@@ -47,6 +47,12 @@ impl Rig for MemoryRig {
                 Ending::Panic => panic!("told to panic"),
             }
         })
+    }
+
+    async fn ack(&self, delivery: &Delivery, note: &str, ending: Ending) -> Result<(), Error> {
+        // A failure of the work was told to happen, and is no error of the store.
+        let ending = if ending == Ending::Panic { Ending::Failure } else { ending };
+        self.store.ack_with(delivery, self.work(delivery.id, note, ending)).map(drop)
     }
 
     async fn effects(&self) -> Vec<(EventId, String)> {

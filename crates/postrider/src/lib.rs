@@ -40,6 +40,7 @@
 //!   process that does it. Handlers take one event ([`Worker::each`]),
 //!   a batch, or run inside the store's own transaction.
 //! - [`NewSchedule`], [`ScheduleStore::schedule_put`]: what is emitted at set times; any relay that runs sees to it.
+//! - [`ack_in`]: for handlers of a queue that ack in a transaction of their own.
 //! - [`RetryPolicy`], [`Failure`], [`Outcome`]: what happens when a handler fails.
 //! - [`Store`], [`LogStore`], [`Sink`]: the contracts, for those who bring their own.
 //!
@@ -56,12 +57,17 @@
 //! - `postgres`: the store of a PostgreSQL server, and emit in transactions of tokio-postgres.
 //! - `sqlx-0_9`, `diesel-2`, `diesel-async-0_9`, `sea-orm-2`: emit in transactions of these. `diesel-2` links the system's libpq.
 //! - `sinks`: ready-made sinks.
+//! - `testing`: helpers for the tests of your program, see [`testing`](https://docs.rs/postrider/latest/postrider/testing).
 
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use postrider_core::queue::{Progress, Ticket};
 pub use postrider_core::{
-    Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Filter, Headers,
-    Key, Kind, LogStore, Missed, Mode, NewEvent, NewSchedule, NewSubscription, OnDead, Order, Outcome,
-    Pattern, Position, Result, RetryPolicy, Schedule, ScheduleStore, Sink, Start, Store, Subscription,
-    Timestamp, Topic, Tuning, emit, limits, schedule, store,
+    Ack, Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Fair,
+    Filter, Headers, Key, Kind, LeaseBy, LogStore, Missed, Mode, NewEvent, NewSchedule, NewSubscription,
+    OnDead, Order, Outcome, Pattern, Position, QueueStore, Result, RetryPolicy, Schedule, ScheduleStore,
+    Sink, Start, Store, Subscription, Timestamp, Topic, Tuning, ack_in, emit, limits, schedule, store,
 };
 #[cfg(feature = "postgres")]
 pub use postrider_postgres as postgres;

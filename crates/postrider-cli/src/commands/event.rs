@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use postrider_core::store::{AttemptReport, Cancelled, DeliveryReport, EventQuery, LetterId, Payloads};
+use postrider_core::store::{
+    AttemptReport, Cancelled, DeliveryReport, EventQuery, LetterId, Payloads, ProgressReport,
+};
 use postrider_core::{
     DeliveryState, Error, ErrorKind, Event, EventId, Filter, Headers, Key, Mode, QueueStore, Result, Store,
     Timestamp,
@@ -277,6 +279,9 @@ struct DeliveryView<'a> {
     /// A text, by convention JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a str>,
+    /// How far its handler has come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<&'a ProgressReport>,
 }
 
 impl<'a> DeliveryView<'a> {
@@ -291,6 +296,7 @@ impl<'a> DeliveryView<'a> {
             paused: report.paused,
             history: report.history.iter().map(AttemptView::new).collect(),
             result: report.result.as_deref(),
+            progress: report.progress.as_ref(),
         }
     }
 
@@ -383,6 +389,11 @@ impl View for Shown<'_> {
         }
         text.push_str(&table.finish());
         for delivery in &self.deliveries {
+            if let Some(ProgressReport { percent, note, at }) = delivery.progress {
+                let percent = percent.map_or_else(String::new, |percent| format!("{percent}% "));
+                let (note, when) = (text::escape(note), page.relative(*at));
+                let _ = writeln!(text, "\nprogress of {}: {percent}{note} ({when})", delivery.subscription);
+            }
             if let Some(result) = delivery.result {
                 let _ = writeln!(text, "\nresult of {}: {}", delivery.subscription, text::escape(result));
             }
@@ -487,6 +498,7 @@ pub(super) mod tests {
                 error: "refused".to_owned(),
             }],
             result: None,
+            progress: None,
         }
     }
 
@@ -529,6 +541,22 @@ audit         pending         3  in 12 s
         assert!(json.starts_with(
             r#"{"id":7,"topic":"order","type":"order.created","key":"42","payload":{"total": 99},"headers":{"trace":"abc"},"created_at":"2026-11-15T08:29:57Z","due_at":null,"deliveries":[{"subscription":"audit","state":"pending","attempts":3,"#
         ), "{json}");
+    }
+
+    #[test]
+    fn how_far_a_handler_has_come_is_told_with_its_time() {
+        let mut report = pending();
+        let at = "2026-11-15T08:29:58Z".parse().unwrap();
+        report.progress = Some(ProgressReport { percent: Some(25), note: "page 3\x07".to_owned(), at });
+        let event = sample(7);
+        let shown = Shown { event: shown(&event), deliveries: vec![DeliveryView::new(&report)] };
+        let text = shown.human(&page());
+        assert!(text.ends_with("\nprogress of audit: 25% page 3\\u{7} (2 s ago)\n"), "{text}");
+        let json = serde_json::to_value(&shown).unwrap();
+        assert_eq!(
+            json["deliveries"][0]["progress"],
+            serde_json::json!({ "percent": 25, "note": "page 3\u{7}", "at": "2026-11-15T08:29:58Z" })
+        );
     }
 
     #[test]

@@ -1,5 +1,117 @@
 CREATE SCHEMA postrider;
 
+CREATE FUNCTION postrider.ack(subscription_id bigint, event_id bigint, token bigint, bucket integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    gone record;
+    block record;
+    shorter bigint[];
+begin
+    -- A block may be taken apart while it is waited for; its events are found by the second look.
+    for look in 1..3 loop
+        delete from postrider.queued q
+        where q.event_id = ack.event_id
+            and q.subscription_id = ack.subscription_id
+            and q.token = ack.token
+            and q.leased
+            and q.spans is null
+        returning q.key, q.late, q.parks into gone;
+        if found then
+            if gone.parks then
+                -- With an old snapshot it would not be seen who was fed since and waits for this one.
+                if current_setting('transaction_isolation') <> 'read committed' then
+                    raise exception 'a delivery that others of its key wait for is acked at isolation level read committed'
+                        using errcode = 'feature_not_supported';
+                end if;
+                perform pg_advisory_xact_lock_shared(
+                    (('postrider.queued'::regclass::oid::bigint + ack.subscription_id * 7919) % 2147483647)::integer,
+                    ack.bucket
+                );
+                -- The same as queue_lane_next.sql does for many.
+                update postrider.queued q
+                set state = 'r',
+                    virtual_time = greatest(
+                        q.virtual_time,
+                        (
+                            select f.front
+                            from postrider.queue_front f
+                            where f.subscription_id = q.subscription_id
+                                and f.rank = q.rank
+                        )
+                    )
+                where q.subscription_id = ack.subscription_id
+                    and q.state = 'w'
+                    and q.event_id = (
+                        select w.event_id
+                        from postrider.queued w
+                        where w.subscription_id = ack.subscription_id
+                            and w.key = gone.key
+                            and w.late = gone.late
+                            and w.parks
+                            and w.state = 'w'
+                        order by w.turn, w.event_id
+                        limit 1
+                    )
+                    and not exists (
+                        select
+                        from postrider.queued h
+                        where h.subscription_id = ack.subscription_id
+                            and h.key = gone.key
+                            and h.late = gone.late
+                            and h.parks
+                            and h.state <> 'w'
+                    )
+                    and not exists (
+                        select
+                        from postrider.delivery d
+                        where d.subscription_id = ack.subscription_id
+                            and d.key = gone.key
+                            and d.late = gone.late
+                            and d.parks
+                            and (d.state <> 'pending' or d.due_at is not null)
+                    );
+            end if;
+            return true;
+        end if;
+        select q.event_id, q.events, q.spans into block
+        from postrider.queued q
+        where q.event_id = any (array (select unnest(c.rows) from postrider.claim c where c.token = ack.token))
+            and q.event_id <= ack.event_id
+            and q.last_id >= ack.event_id
+            and q.subscription_id = ack.subscription_id
+            and q.token = ack.token
+            and q.leased
+            and exists (
+                select
+                from generate_series(1, cardinality(q.spans), 2) as n
+                where ack.event_id between q.spans[n] and q.spans[n] + q.spans[n + 1] - 1
+            )
+        for update;
+        continue when not found;
+        if block.events = 1 then
+            delete from postrider.queued q
+            where q.event_id = block.event_id
+                and q.subscription_id = ack.subscription_id;
+        else
+            select array_agg(pair.value order by id, pair.place) into shorter
+            from generate_series(1, cardinality(block.spans), 2) as n
+            cross join generate_series(block.spans[n], block.spans[n] + block.spans[n + 1] - 1) as id
+            cross join unnest(array[id, 1]) with ordinality as pair (value, place)
+            where id <> ack.event_id;
+            update postrider.queued q
+            set spans = shorter,
+                events = q.events - 1
+            where q.event_id = block.event_id
+                and q.subscription_id = ack.subscription_id;
+        end if;
+        return true;
+    end loop;
+    return false;
+end
+$$;
+
 CREATE FUNCTION postrider.clock() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
@@ -584,8 +696,11 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.0', autovacuum_vacuum_t
 CREATE TABLE postrider.result (
     subscription_id bigint NOT NULL,
     event_id bigint NOT NULL,
-    result text NOT NULL,
-    at timestamp with time zone NOT NULL
+    result text,
+    at timestamp with time zone,
+    progress text,
+    percent smallint,
+    progress_at timestamp with time zone
 );
 
 CREATE TABLE postrider.schedule (
@@ -840,6 +955,8 @@ ALTER TABLE ONLY postrider.standing
 
 ALTER TABLE ONLY postrider.standing
     ADD CONSTRAINT standing_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
+
+REVOKE ALL ON FUNCTION postrider.ack(subscription_id bigint, event_id bigint, token bigint, bucket integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;
 

@@ -1,11 +1,13 @@
 -- A relay reads the log, delivers, settles, and removes old events. It creates and tunes the subscriptions of its own
 -- program, but neither pauses, moves nor deletes any. It fires schedules that others have put, and emits nothing else.
 --
+-- Handlers that ack in transactions of their own do it as a relay, or as a role that was given the function `ack` as well.
+--
 -- Retention empties leaves and the tables of positions as a whole, so that it needs TRUNCATE on these and no other
 -- table. A relay ends sessions of relays that are gone by the right that each role has on its own sessions: let all
 -- relays of a store log in as one role, and none needs pg_signal_backend.
 grant usage on schema "schema_name" to role_name;
-grant execute on function postrider.identify, postrider.hold_check, postrider.fire to role_name;
+grant execute on function postrider.identify, postrider.hold_check, postrider.fire, postrider.ack to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
@@ -13,7 +15,7 @@ grant select on postrider.delivery, postrider.attempt, postrider.schedule to rol
 grant select, insert, delete on postrider.queued, postrider.claim, postrider.result to role_name;
 grant update (virtual_time, token, due_at, started, finished, parks, leased, state) on postrider.queued to role_name;
 grant update (until, rows, rows_left, events_left) on postrider.claim to role_name;
-grant update (result, at) on postrider.result to role_name;
+grant update (result, at, progress, percent, progress_at) on postrider.result to role_name;
 grant select, insert, update on postrider.queue_front, postrider.queue_pace to role_name;
 grant select (event_id) on postrider.idempotency to role_name;
 grant select, truncate on event_leaves to role_name;

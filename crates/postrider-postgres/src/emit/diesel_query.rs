@@ -132,17 +132,18 @@ pub(super) fn id_read(ids: QueryResult<Vec<i64>>) -> Result<EventId> {
 
 /// The ids of `count` events.
 pub(super) fn ids_read(ids: QueryResult<Vec<i64>>, count: usize) -> Result<Vec<EventId>> {
-    let ids = ids.map_err(from_diesel)?;
+    let ids = ids.map_err(|error| from_diesel(error, WHAT))?;
     if ids.len() == count { Ok(ids.into_iter().map(EventId).collect()) } else { Err(id_is_missing()) }
 }
 
-fn from_diesel(error: DieselError) -> Error {
+/// What diesel has to say; `what` completes the sentence "cannot …".
+pub(crate) fn from_diesel(error: DieselError, what: &str) -> Error {
     let DieselError::DatabaseError(kind, said) = &error else {
-        return Error::new(ErrorKind::Internal, format!("cannot {WHAT}: {error}")).with_source(error);
+        return Error::new(ErrorKind::Internal, format!("cannot {what}: {error}")).with_source(error);
     };
     match code(*kind, said.message()) {
-        Some(code) => from_code(&code, said.message(), WHAT),
-        None => Error::new(ErrorKind::Internal, format!("cannot {WHAT}: {}", said.message())),
+        Some(code) => from_code(&code, said.message(), what),
+        None => Error::new(ErrorKind::Internal, format!("cannot {what}: {}", said.message())),
     }
 }
 

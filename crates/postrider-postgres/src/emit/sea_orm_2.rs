@@ -90,12 +90,12 @@ async fn event_insert_all(
         let sql = if batch.has_idempotency_keys() { EMIT_JSON } else { INSERT_JSON };
         let text = sql.text(schema).into_owned();
         let statement = Statement::from_sql_and_values(DbBackend::Postgres, text, values_of(&batch)?);
-        let rows = conn.query_all_raw(statement).await.map_err(from_sea_orm)?;
+        let rows = conn.query_all_raw(statement).await.map_err(|error| from_sea_orm(error, WHAT))?;
         if rows.len() != batch.len() {
             return Err(id_is_missing());
         }
         for row in rows {
-            ids.push(EventId(row.try_get_by_index(0).map_err(from_sea_orm)?));
+            ids.push(EventId(row.try_get_by_index(0).map_err(|error| from_sea_orm(error, WHAT))?));
         }
     }
     Ok(ids)
@@ -139,7 +139,8 @@ fn seconds(delay: std::time::Duration) -> String {
     format!("{}.{:06} seconds", delay.as_secs(), delay.subsec_micros())
 }
 
-fn from_sea_orm(error: DbErr) -> Error {
+/// What sea-orm has to say; `what` completes the sentence "cannot …".
+pub(crate) fn from_sea_orm(error: DbErr, what: &str) -> Error {
     let failed = match &error {
         DbErr::Conn(failed) | DbErr::Exec(failed) | DbErr::Query(failed) => Some(failed),
         _ => None,
@@ -148,9 +149,9 @@ fn from_sea_orm(error: DbErr) -> Error {
         && let sea_orm::sqlx::Error::Database(said) = &**failed
     {
         let code = said.code().unwrap_or_default();
-        return from_code(&SqlState::from_code(&code), said.message(), WHAT);
+        return from_code(&SqlState::from_code(&code), said.message(), what);
     }
     let is_connection = matches!(error, DbErr::Conn(_) | DbErr::ConnectionAcquire(_));
     let kind = if is_connection { ErrorKind::Unavailable } else { ErrorKind::Internal };
-    Error::new(kind, format!("cannot {WHAT}: {error}")).with_source(error)
+    Error::new(kind, format!("cannot {what}: {error}")).with_source(error)
 }

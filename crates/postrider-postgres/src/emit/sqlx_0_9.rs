@@ -96,7 +96,7 @@ async fn query(
     // Our own text, with the name of a schema that was checked.
     let text = AssertSqlSafe(sql.text(schema).into_owned());
     let ids = sqlx::query_scalar_with::<_, i64, _>(text, arguments).fetch_all(conn).await;
-    Ok(ids.map_err(from_sqlx)?.into_iter().map(EventId).collect())
+    Ok(ids.map_err(|error| from_sqlx(error, WHAT))?.into_iter().map(EventId).collect())
 }
 
 fn arguments_of(values: &Values<'_>) -> Result<PgArguments, BoxDynError> {
@@ -161,16 +161,17 @@ sqlx_value!(At, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ_ARRAY, self, buffer => buff
 sqlx_value!(For, Type::INTERVAL, Type::INTERVAL_ARRAY, self, buffer => buffer.extend_from_slice(&self.to_bytes()));
 sqlx_value!(HeadersJson<'_>, Type::JSON, Type::JSON_ARRAY, self, buffer => serde_json::to_writer(&mut **buffer, self.0)?);
 
-fn from_sqlx(error: sqlx::Error) -> Error {
+/// What sqlx has to say; `what` completes the sentence "cannot …".
+pub(crate) fn from_sqlx(error: sqlx::Error, what: &str) -> Error {
     match &error {
         sqlx::Error::Database(said) => {
             let code = said.code().unwrap_or_default();
-            from_code(&SqlState::from_code(&code), said.message(), WHAT)
+            from_code(&SqlState::from_code(&code), said.message(), what)
         }
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => {
-            Error::new(ErrorKind::Unavailable, format!("cannot {WHAT}: {error}")).with_source(error)
+            Error::new(ErrorKind::Unavailable, format!("cannot {what}: {error}")).with_source(error)
         }
-        _ => Error::new(ErrorKind::Internal, format!("cannot {WHAT}: {error}")).with_source(error),
+        _ => Error::new(ErrorKind::Internal, format!("cannot {what}: {error}")).with_source(error),
     }
 }
 

@@ -114,6 +114,11 @@ impl Hints {
         }
     }
 
+    /// Somebody else has made rows ready, nobody knows which: the next claim looks at the front.
+    pub(crate) fn look_again(&self, id: SubscriptionId) {
+        self.lock().entry(id).or_default().front_at = None;
+    }
+
     /// Which of some ranks have not been used before, as far as is known.
     pub(crate) fn new_ranks(&self, id: SubscriptionId, ranks: impl Iterator<Item = i16>) -> Vec<i16> {
         let queues = self.lock();

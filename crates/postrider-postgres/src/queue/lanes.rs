@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Result, Shard, limits};
+use postrider_core::{EventId, Key, Result, Shard, limits};
 use tokio_postgres::Row;
 
 use super::hints::Ready;
@@ -24,7 +24,12 @@ const WHAT: &str = "let the next event of a key go on";
 const BUCKETS: u16 = 256;
 
 pub(super) fn bucket(lane: &Lane) -> i32 {
-    i32::from(Shard::of(Some(&lane.key), EventId(0), BUCKETS).0)
+    bucket_of(&lane.key)
+}
+
+/// The bucket of the lanes of a key.
+pub(crate) fn bucket_of(key: &Key) -> i32 {
+    i32::from(Shard::of(Some(key), EventId(0), BUCKETS).0)
 }
 
 fn columns(lanes: &[Lane]) -> (Vec<&str>, Vec<bool>) {

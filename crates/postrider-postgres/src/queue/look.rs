@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use postrider_core::queue::Spans;
 use postrider_core::settle::Lane;
+use postrider_core::store::ProgressReport;
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, Result, Timestamp};
 use tokio_postgres::Row;
@@ -71,10 +72,27 @@ pub(crate) async fn queue_head(tx: &Tx<'_>, id: SubscriptionId, lane: &Lane) -> 
     row.map(|row| row.try_get(0).map(EventId).doing(WHAT)).transpose()
 }
 
+/// What a handler has kept of an event.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) result: Option<String>,
+    pub(crate) progress: Option<ProgressReport>,
+}
+
+impl Kept {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let (note, percent): (Option<String>, Option<i16>) = (row.try_get(2)?, row.try_get(3)?);
+        let at: Option<At> = row.try_get(4)?;
+        let percent = percent.and_then(|percent| u8::try_from(percent).ok());
+        let progress = note.zip(at).map(|(note, At(at))| ProgressReport { percent, note, at });
+        Ok(Self { result: row.try_get(1)?, progress })
+    }
+}
+
 /// What handlers have kept of an event, by subscription.
-pub(crate) async fn results_of(tx: &Tx<'_>, event: EventId) -> Result<HashMap<SubscriptionId, String>> {
+pub(crate) async fn results_of(tx: &Tx<'_>, event: EventId) -> Result<HashMap<SubscriptionId, Kept>> {
     let rows = tx.query(sql!("result_get"), &[&event.0], WHAT).await?;
-    let read = |row: &Row| Ok((SubscriptionId(row.try_get(0)?), row.try_get(1)?));
+    let read = |row: &Row| Ok((SubscriptionId(row.try_get(0)?), Kept::read(row)?));
     rows.iter().map(read).collect::<Result<_, _>>().doing(WHAT)
 }
 

@@ -13,7 +13,9 @@ use tokio_postgres::Row;
 
 use super::hints::Ready;
 use super::lanes::{lanes_next, lanes_share, ready_read};
+use super::progress::progress_put;
 use super::rows::spans_of;
+use super::sweep::{Expired, rows_free};
 use crate::error::Doing;
 use crate::position::SHARDS;
 use crate::session::Tx;
@@ -28,6 +30,8 @@ pub(super) struct Applied {
     pub(super) settled: QueueSettled,
     /// What can be claimed by it.
     pub(super) ready: Vec<Ready>,
+    /// Whether handlers have acked in transactions of their own, which may have made others ready.
+    pub(super) acked: bool,
 }
 
 /// Applies a settle.
@@ -38,14 +42,16 @@ pub(super) async fn settle_apply(
     settle: &QueueSettle,
 ) -> Result<Applied> {
     let id = subscription.id;
+    let is_acked = |row: &&SettledRow| matches!(row.fate, Fate::Acked(_));
     let is_done = |row: &&SettledRow| row.fate == Fate::Done;
-    let (done, others): (Vec<&SettledRow>, Vec<&SettledRow>) = settle.rows.iter().partition(is_done);
+    let (acked, rest): (Vec<&SettledRow>, Vec<&SettledRow>) = settle.rows.iter().partition(is_acked);
+    let (done, others): (Vec<&SettledRow>, Vec<&SettledRow>) = rest.iter().copied().partition(is_done);
     let mut ours: HashSet<EventId> = HashSet::new();
     let mut freed: Vec<Lane> = Vec::new();
     let mut applied = Applied::default();
-    if !settle.attempts.is_empty() || !settle.results.is_empty() {
+    if !(settle.attempts.is_empty() && settle.results.is_empty() && settle.progress.is_empty()) {
         // Before they are gone: what is written of them must be of leases that last.
-        for row in rows_ours(tx, id, &settle.rows).await? {
+        for row in rows_ours(tx, id, &rest).await? {
             ours.extend(row.spans.iter());
         }
     }
@@ -55,6 +61,16 @@ pub(super) async fn settle_apply(
         found.extend(rows.iter().map(|row| row.id));
         let change = Changes::of(&rows, &others);
         change.apply(tx, subscription, &mut applied.ready, &mut freed).await?;
+    }
+    found.extend(rows_acked(tx, id, &acked, &mut applied.ready).await?);
+    let acked: Vec<&SettledRow> = settle
+        .rows
+        .iter()
+        .filter(|row| found.contains(&row.id) && row.fate.acked().next().is_some())
+        .collect();
+    if !acked.is_empty() {
+        applied.acked = true;
+        ours.extend(acked.iter().flat_map(|row| row.fate.acked()));
     }
     if found.len() < settle.rows.len() {
         subscription_check(tx, subscription).await?;
@@ -93,6 +109,38 @@ async fn rows_done(
     Ok(found)
 }
 
+/// Sees to rows that handlers have acked themselves. What is still there was not committed, and is freed unless such a
+/// transaction has it in hand. Says which of them were of claims that last, and takes them out of these by name, so that a
+/// settle which is sent again counts nothing twice.
+async fn rows_acked(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    rows: &[&SettledRow],
+    ready: &mut Vec<Ready>,
+) -> Result<HashSet<EventId>> {
+    if rows.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let (ids, tokens) = names(rows);
+    let mut found = HashSet::new();
+    for row in &tx.query(sql!("claim_cancelled"), &[&tokens], WHAT).await? {
+        let token = Token(row.try_get(0).doing(WHAT)?);
+        let cancelled: Option<Vec<i64>> = row.try_get(1).doing(WHAT)?;
+        let ours: Vec<EventId> = rows.iter().filter(|row| row.token == token).map(|row| row.id).collect();
+        let left = Expired {
+            token,
+            rows: ours.iter().map(|row| row.0).collect(),
+            cancelled: cancelled.unwrap_or_default().into_iter().map(EventId).collect(),
+        };
+        rows_free(tx, id, &left, ready).await?;
+        found.extend(ours);
+    }
+    let events: Vec<i32> = rows.iter().map(|row| row.fate.acked().count() as i32).collect();
+    tx.execute(sql!("claim_acked"), &[&id.0, &tokens, &ids, &events], WHAT).await?;
+    tx.execute(sql!("claim_close_empty"), &[&tokens], WHAT).await?;
+    Ok(found)
+}
+
 fn names(rows: &[&SettledRow]) -> (Vec<i64>, Vec<i64>) {
     rows.iter().map(|row| (row.id.0, row.token.0)).unzip()
 }
@@ -118,7 +166,7 @@ pub(super) struct Ours {
 
 impl Ours {
     fn is_block(&self) -> bool {
-        self.spans.count() > 1
+        self.spans != Spans::one(self.id)
     }
 
     fn is_cancelled(&self) -> bool {
@@ -187,6 +235,9 @@ impl<'a> Changes<'a> {
             };
             match (parts, fates[&row.id]) {
                 (Some(mut parts), _) => {
+                    // What its handlers have taken out already is counted with the block.
+                    events_less +=
+                        fates[&row.id].acked().filter(|event| !row.spans.contains(*event)).count() as i32;
                     parts.retain(|(event, _)| row.spans.contains(*event) && !row.cancelled.contains(event));
                     for (event, _) in parts.iter().filter(|(_, remnant)| *remnant == Remnant::Running) {
                         changes.opened.push(event.0);
@@ -257,6 +308,8 @@ async fn block_split(tx: &Tx<'_>, id: SubscriptionId, split: &Split<'_>) -> Resu
     for (event, remnant) in &split.parts {
         let (fate, delay, was_begun, failures) = match remnant {
             Remnant::Running | Remnant::Dead => ("l", None, true, 0),
+            // It was not committed.
+            Remnant::Acked => ("r", None, true, 0),
             Remnant::Again(Again { after, count }) => {
                 let failed = *count == Count::Failed;
                 let delay = (!after.is_zero()).then_some(For(*after));
@@ -290,7 +343,7 @@ async fn rows_bury(
     tx.execute(sql!("queued_bury"), &[&subscription.id.0, &ids, &shards, &holds], WHAT).await.map(drop)
 }
 
-/// Records attempts and results of events that were ours.
+/// Records attempts, results and progress of events that were ours.
 async fn notes_put(
     tx: &Tx<'_>,
     id: SubscriptionId,
@@ -309,6 +362,8 @@ async fn notes_put(
         .filter(|result| ours.contains(&result.event_id))
         .map(|result| (result.event_id, result.result.as_str()))
         .collect();
+    let progress = settle.progress.iter().filter(|noted| ours.contains(&noted.event_id));
+    progress_put(tx, progress).await?;
     if results.is_empty() {
         return Ok(());
     }

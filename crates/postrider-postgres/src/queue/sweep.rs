@@ -45,11 +45,11 @@ pub(super) async fn sweep(
     Ok((swept, ready, mended.left))
 }
 
-/// A claim whose lease has run out; it is locked.
-struct Expired {
-    token: Token,
-    rows: Vec<i64>,
-    cancelled: HashSet<EventId>,
+/// A claim whose lease has run out, which is locked; or rows of one that nobody works on any more.
+pub(super) struct Expired {
+    pub(super) token: Token,
+    pub(super) rows: Vec<i64>,
+    pub(super) cancelled: HashSet<EventId>,
 }
 
 impl Expired {
@@ -66,12 +66,29 @@ impl Expired {
 /// Frees the rows of a claim, under the token that was read; those that its worker is settling just now are left, and with
 /// them the claim.
 async fn reap(tx: &Tx<'_>, id: SubscriptionId, claim: &Expired, ready: &mut Vec<Ready>) -> Result<bool> {
+    rows_free(tx, id, claim, ready).await?;
+    let counted =
+        tx.query_one(sql!("queued_leased_count"), &[&id.0, &claim.rows, &claim.token.0], WHAT).await?;
+    let left: i64 = counted.try_get(0).doing(WHAT)?;
+    if left == 0 {
+        tx.execute(sql!("claim_forget"), &[&vec![claim.token.0]], WHAT).await?;
+    }
+    Ok(left == 0)
+}
+
+/// Frees rows of a claim that nobody has in hand just now.
+pub(super) async fn rows_free(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    claim: &Expired,
+    ready: &mut Vec<Ready>,
+) -> Result<()> {
     let (mut free, mut gone, mut freed) = (Vec::new(), Vec::new(), Vec::new());
     let mut blocks: Vec<(EventId, Spans)> = Vec::new();
     for row in &tx.query(sql!("queued_leased"), &[&id.0, &claim.rows, &claim.token.0], WHAT).await? {
         let event = EventId(row.try_get(0).doing(WHAT)?);
         let spans = spans_of(event, row.try_get(5).doing(WHAT)?)?;
-        if spans.count() > 1 {
+        if spans != Spans::one(event) {
             blocks.push((event, spans));
         } else if claim.cancelled.contains(&event) {
             gone.push(event.0);
@@ -93,13 +110,7 @@ async fn reap(tx: &Tx<'_>, id: SubscriptionId, claim: &Expired, ready: &mut Vec<
         lanes_share(tx, id, &freed).await?;
         ready.extend(lanes_next(tx, id, &freed).await?);
     }
-    let counted =
-        tx.query_one(sql!("queued_leased_count"), &[&id.0, &claim.rows, &claim.token.0], WHAT).await?;
-    let left: i64 = counted.try_get(0).doing(WHAT)?;
-    if left == 0 {
-        tx.execute(sql!("claim_forget"), &[&vec![claim.token.0]], WHAT).await?;
-    }
-    Ok(left == 0)
+    Ok(())
 }
 
 fn lane_of(row: &Row) -> Result<Option<Lane>, tokio_postgres::Error> {

@@ -16,6 +16,7 @@ mod network;
 mod places;
 mod pooler;
 mod producers;
+mod queue_acks;
 mod queues;
 mod relay;
 mod schedules;

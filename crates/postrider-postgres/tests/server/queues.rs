@@ -23,7 +23,7 @@ use crate::stage::{AMPLE, Owner, Stage, open, until};
 const KEYS: usize = 20;
 const LEFT: &str = "select (select count(*) from postrider.queued) + (select count(*) from postrider.claim)";
 
-fn queue() -> NewSubscription {
+pub(crate) fn queue() -> NewSubscription {
     let mut new = NewSubscription::new("orders").mode(Mode::Queue).concurrency(8);
     new.tuning.queue.lease_by = LeaseBy::Event;
     new.tuning.queue.lease = Duration::from_secs(1);
@@ -35,12 +35,17 @@ fn keyed(count: usize) -> Vec<NewEvent> {
 }
 
 /// Claims by hand.
-async fn claim(store: &PostgresStore, subscription: &Subscription, member: MemberId, rows: usize) -> Claimed {
+pub(crate) async fn claim(
+    store: &PostgresStore,
+    subscription: &Subscription,
+    member: MemberId,
+    rows: usize,
+) -> Claimed {
     let ask = Ask { rows, events: 10_000, bytes: 1 << 30, lease: Duration::from_secs(60) };
     store.claim(subscription, member, ask).await.unwrap()
 }
 
-async fn ack(
+pub(crate) async fn ack(
     store: &PostgresStore,
     subscription: &Subscription,
     member: MemberId,
@@ -53,7 +58,7 @@ async fn ack(
 }
 
 /// Feeds all that is there.
-async fn feed(stage: &Stage, subscription: &Subscription) {
+pub(crate) async fn feed(stage: &Stage, subscription: &Subscription) {
     let mut owner = Owner::of(&stage.store, &subscription.name).await;
     let mut feeder = Feeder::new(subscription, &stage.store.fed(&owner.hold).await.unwrap());
     loop {
@@ -230,7 +235,7 @@ async fn a_claim_survives_a_crash_of_the_server() {
         let theirs = claim(&after, &subscription, other, 9).await;
         assert_eq!(theirs.rows.len(), 1, "{version:?}: what was claimed is not free");
         assert!(theirs.token > claimed.token);
-        assert_eq!(after.extend(vec![claimed.token]).await.unwrap().len(), 1);
+        assert_eq!(after.extend(vec![claimed.token], vec![]).await.unwrap().len(), 1);
         assert_eq!(ack(&after, &subscription, other, &claimed).await, []);
     }
 }

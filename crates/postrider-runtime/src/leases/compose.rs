@@ -1,8 +1,9 @@
 //! What is settled next.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use postrider_core::queue::{EventResult, Fate, QueueSettle, Remnant, SettledRow, Token};
+use postrider_core::queue::{EventProgress, EventResult, Fate, QueueSettle, Remnant, SettledRow, Token};
 use postrider_core::settle::AttemptRecord;
 
 use super::{HeldRow, HeldState, Item, Leases, NOT_TOUCHED, RowKey};
@@ -13,6 +14,7 @@ pub(super) struct FinishedRow {
     pub(super) row: SettledRow,
     attempts: Vec<(Duration, AttemptRecord)>,
     results: Vec<EventResult>,
+    progress: Vec<EventProgress>,
 }
 
 impl HeldRow {
@@ -24,9 +26,13 @@ impl HeldRow {
     /// Everything that is to be written of it.
     fn into_finished(self, fate: Fate) -> FinishedRow {
         let Self { id, token, events, attempts, .. } = self;
-        let result = |held: super::Held| Some(EventResult { event_id: held.event.id, result: held.result? });
-        let results = events.into_iter().filter_map(result).collect();
-        FinishedRow { row: SettledRow { id, token, fate }, attempts, results }
+        let (mut results, mut progress) = (Vec::new(), Vec::new());
+        for held in events {
+            let event_id = held.event.id;
+            results.extend(held.result.map(|result| EventResult { event_id, result }));
+            progress.extend(held.progress);
+        }
+        FinishedRow { row: SettledRow { id, token, fate }, attempts, results, progress }
     }
 
     fn fate(&self) -> Fate {
@@ -35,12 +41,18 @@ impl HeldRow {
             _ => None,
         });
         let stays: Vec<_> = stays.collect();
+        let acked = stays.iter().filter(|(_, remnant)| *remnant == Remnant::Acked).count();
         match stays.first() {
             None => Fate::Done,
+            Some(_) if acked == self.events.len() => {
+                Fate::Acked(stays.into_iter().map(|(id, _)| id).collect())
+            }
             Some(_) if self.is_block => Fate::Split(stays),
             Some((_, Remnant::Again(again))) => Fate::Again(*again),
             Some((_, Remnant::Dead)) => Fate::Dead,
-            Some((_, Remnant::Running)) => unreachable!("what runs has no outcome"),
+            Some((_, Remnant::Running | Remnant::Acked)) => {
+                unreachable!("it has an outcome, and is the only one")
+            }
         }
     }
 }
@@ -78,9 +90,13 @@ impl Leases {
             }
         }
         let mut settle = QueueSettle::default();
+        let tokens: BTreeSet<Token> = self.finished.iter().map(|finished| finished.row.token).collect();
+        let has_more = |token: &Token| self.claims.get(token).is_some_and(|claim| !claim.rows.is_empty());
+        settle.held = tokens.into_iter().filter(has_more).collect();
         for finished in self.finished.drain(..) {
             settle.rows.push(finished.row);
             settle.results.extend(finished.results);
+            settle.progress.extend(finished.progress);
             let ago = |(at, record)| AttemptRecord { ended_ago: now.saturating_sub(at), ..record };
             settle.attempts.extend(finished.attempts.into_iter().map(ago));
         }

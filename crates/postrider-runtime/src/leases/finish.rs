@@ -55,14 +55,16 @@ impl Leases {
         let Some(row) = self.rows.get_mut(&item.row) else { return };
         let attempt = row.finished + 1;
         let held = &mut row.events[item.index];
+        let acked = held.is_acked();
         if let HeldState::Running { ticket, .. } = &held.state {
             held.result = ticket.take_result();
+            held.progress = ticket.take_progress().map(|progress| ticket.noted(progress));
         }
         let again = |after, count| HeldState::Stays(Remnant::Again(Again { after, count }));
         let state = match self.retry.judge(attempt, &attempted.outcome, (judge.roll)()) {
             Verdict::Done => {
                 tally.delivered += 1;
-                HeldState::Done
+                if acked { HeldState::Stays(Remnant::Acked) } else { HeldState::Done }
             }
             Verdict::Untried => again(judge.wait, Count::Nothing),
             Verdict::Snooze(after) => again(after, Count::Nothing),

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use postrider_core::delivery::Origin;
 use postrider_core::queue::{
-    Again, Claimed, Count, EXPIRES_HEADER, Fate, LeasedRow, QueueSettle, Remnant, SettledRow, Token,
+    Again, Board, Claimed, Count, EXPIRES_HEADER, Fate, LeasedRow, QueueSettle, Remnant, SettledRow, Token,
 };
+use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
-    Event, EventId, Failure, Headers, Key, Kind, Order, Outcome, RetryPolicy, Timestamp, Topic, limits,
+    Event, EventId, Failure, Headers, Key, Kind, Mode, NewSubscription, Outcome, RetryPolicy, Subscription,
+    Timestamp, Topic, limits,
 };
 
 use super::{Judge, Leases, NOT_TOUCHED, Tally};
@@ -18,9 +20,25 @@ use crate::lanes::Attempted;
 const SECOND: Duration = Duration::from_secs(1);
 const ZERO: Duration = Duration::ZERO;
 
+fn subscription() -> Subscription {
+    let mut new = NewSubscription::new("q").mode(Mode::Queue);
+    new.tuning.retry = RetryPolicy::fixed(SECOND).attempts_max(3);
+    Subscription {
+        id: SubscriptionId(1),
+        name: new.name,
+        filter: new.filter,
+        mode: new.mode,
+        order: new.order,
+        on_dead: new.on_dead,
+        tuning: new.tuning,
+        created_at: Timestamp::from_micros(0),
+        paused_at: None,
+    }
+}
+
 fn leases() -> Leases {
     let origin = Origin { subscription: "q".to_owned(), store_id: "s".to_owned() };
-    Leases::new(RetryPolicy::fixed(SECOND).attempts_max(3), Order::Key, Arc::new(origin))
+    Leases::new(&subscription(), Arc::new(origin), Board::default())
 }
 
 fn event(id: i64, key: Option<&str>) -> Event {
@@ -105,6 +123,50 @@ fn a_row_is_settled_by_what_became_of_its_event() {
     assert_eq!(records.collect::<Vec<_>>(), [(2, 1, SECOND * 2), (3, 1, SECOND * 2)]);
     assert!(!leases.is_empty(), "until the store has said so");
     assert_eq!((leases.settled(&settle), leases.is_empty()), (vec![Token(1)], true));
+}
+
+/// Hands out the next event and lets its handler ack it in a transaction of its own.
+fn ack_next(leases: &mut Leases) -> usize {
+    let out = leases.hand_out(1, ZERO).expect("something is ready");
+    out.deliveries[0].ticket.as_ref().expect("it is a queue").note_acked();
+    out.ticket
+}
+
+#[test]
+fn what_a_handler_acked_itself_is_settled_as_that_unless_it_fails() {
+    let mut leases = leases();
+    leases.offer(claimed(1, vec![row(1..=1), row(2..=2), row(3..=4), row(5..=6)]), ZERO);
+    for outcome in [Outcome::Ack, failed(), Outcome::Ack, Outcome::Ack, Outcome::Ack] {
+        let out = ack_next(&mut leases);
+        finish(&mut leases, out, &outcome, ZERO);
+    }
+    let (out, _) = next(&mut leases);
+    finish(&mut leases, out, &Outcome::Ack, ZERO);
+    let settle = leases.compose(ZERO, SECOND);
+    let ids = |ids: &[i64]| ids.iter().copied().map(EventId).collect::<Vec<_>>();
+    assert_eq!(
+        fates(&settle),
+        [
+            (1, Fate::Acked(ids(&[1]))),
+            (2, Fate::Again(failed_again(SECOND))),
+            (3, Fate::Acked(ids(&[3, 4]))),
+            (5, Fate::Split(vec![(EventId(5), Remnant::Acked)])),
+        ]
+    );
+    assert_eq!((leases.settled(&settle), leases.is_empty()), (vec![Token(1)], true));
+}
+
+#[test]
+fn the_next_of_a_key_may_come_while_the_handler_that_acked_the_last_one_ends() {
+    let mut leases = leases();
+    let of_key = |id| LeasedRow { events: vec![Arc::new(event(id, Some("k")))], ..row(id..=id) };
+    leases.offer(claimed(1, vec![of_key(1)]), ZERO);
+    let out = leases.hand_out(1, ZERO).expect("something is ready");
+    let next = claimed(2, vec![of_key(2)]);
+    assert_eq!(leases.outdated_by(&next), BTreeSet::from([Token(1)]), "it should have waited");
+    out.deliveries[0].ticket.as_ref().expect("it is a queue").note_acked();
+    assert_eq!(leases.outdated_by(&next), BTreeSet::new());
+    assert_eq!(leases.outdated_by(&claimed(2, vec![of_key(1)])), BTreeSet::from([Token(1)]));
 }
 
 #[test]

@@ -319,11 +319,11 @@ fn soonest(settle: &QueueSettle) -> Option<Duration> {
         Fate::Split(remnants) => {
             let again = remnants.iter().filter_map(|(_, remnant)| match remnant {
                 Remnant::Again(again) => after(again),
-                Remnant::Dead | Remnant::Running => None,
+                Remnant::Dead | Remnant::Running | Remnant::Acked => None,
             });
             again.min()
         }
-        Fate::Done | Fate::Dead => None,
+        Fate::Done | Fate::Dead | Fate::Acked(_) => None,
     };
     settle.rows.iter().filter_map(|row| of_row(&row.fate)).min()
 }

@@ -180,3 +180,28 @@ async fn urgent_events_come_first_and_delayed_ones_when_they_are_due() {
     let letters = DeadLetterQuery { limit: 9, ..DeadLetterQuery::default() };
     assert!(scene.store.dead_letter_list(letters).await.unwrap().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn how_far_a_handler_has_come_is_seen_while_it_runs_and_when_it_has_ended() {
+    let scene = Scene::new(&[""]).await;
+    let slow = |delivery: Delivery| async move {
+        let ticket = delivery.ticket.unwrap();
+        for page in 1..=100 {
+            ticket.set_progress((page, format!("page {page}"))).unwrap();
+            pass(SECOND / 10).await;
+        }
+        Ok(())
+    };
+    let running = scene.start(scene.worker(one_by_one(), slow));
+    let progress = async || {
+        let report = scene.store.event_deliveries(EventId(1)).await.unwrap().remove(0);
+        report.progress.and_then(|progress| progress.percent).unwrap_or_default()
+    };
+    pass(SECOND).await;
+    assert_eq!(progress().await, 0, "it is written when the lease is extended, not each time");
+    pass(SECOND * 2).await;
+    assert!((15..=30).contains(&progress().await), "{}", progress().await);
+    pass(SECOND * 9).await;
+    assert_eq!((progress().await, scene.left().await), (100, (0, 0, 0, 0)));
+    running.stop().await;
+}

@@ -143,9 +143,9 @@ create index postrider_delivery_leased
     where state = 'leased';
 
 -- Mode queue: what was fed and is not done. A row stands for one event, or for a block of them: then `spans` names them
--- as a JSON array of a first id and a length, and so on, and the row has the name of the first. `rank` is the priority
--- turned round, so that one index has rows in the order in which they are claimed. A dead letter is no row of this table but
--- one of postrider_delivery, where people look for it.
+-- as a JSON array of a first id and a length, and so on, and the row has the name of the first, also when that one has
+-- left it since. `rank` is the priority turned round, so that one index has rows in the order in which they are claimed. A
+-- dead letter is no row of this table but one of postrider_delivery, where people look for it.
 create table postrider_queued (
     subscription_id integer not null,
     event_id integer not null,
@@ -172,7 +172,7 @@ create table postrider_queued (
     constraint only_what_is_due_has_a_time check ((state = 'due') = (due_at is not null)),
     constraint only_keys_park check (parks = 0 or (parks = 1 and key is not null)),
     constraint only_what_parks_waits check (state <> 'waiting' or parks = 1),
-    constraint a_block_names_its_events check ((events > 1) = (spans is not null))
+    constraint a_block_names_its_events check (events = 1 or spans is not null)
 ) strict, without rowid;
 
 -- What may be claimed, in this order.
@@ -203,11 +203,11 @@ create index postrider_queued_leased
 -- In which block an event is: one that begins before it, by no more than the widest block reaches.
 create index postrider_queued_block
     on postrider_queued (subscription_id, event_id, last_id)
-    where events > 1;
+    where spans is not null;
 
 create index postrider_queued_reach
     on postrider_queued (subscription_id, reach)
-    where events > 1;
+    where spans is not null;
 
 -- A claim has some rows of postrider_queued under one lease. `autoincrement`, since a token must never be given twice.
 -- until_us is time since the machine started, like beat_at of a member.
@@ -237,7 +237,11 @@ create table postrider_allowance (
 create table postrider_result (
     subscription_id integer not null,
     event_id integer not null,
-    result text not null,
+    result text,
+    -- How far the handler has come, or had when it ended.
+    progress text,
+    percent integer,
+    progress_at integer,
     primary key (subscription_id, event_id)
 ) strict, without rowid;
 

@@ -66,7 +66,7 @@ impl<S: QueueStore> Player<S> {
                 say(&store.queue_settle(&subscription, self.member, Arc::new(settle)).await?)
             }
             Call::Extend(tokens) => {
-                let mut extended = store.extend(tokens.clone()).await?;
+                let mut extended = store.extend(tokens.clone(), Vec::new()).await?;
                 extended.sort_by_key(|claim| claim.token);
                 say(&extended)
             }

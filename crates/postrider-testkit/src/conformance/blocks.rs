@@ -61,7 +61,7 @@ pub async fn a_block_may_be_split<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
         [],
         "it ran on under its lease"
     );
-    assert_eq!(worker.store.extend(vec![claimed.token]).await?, []);
+    assert_eq!(worker.store.extend(vec![claimed.token], vec![]).await?, []);
     Ok(())
 }
 

@@ -203,7 +203,7 @@ pub async fn an_old_token_changes_nothing<R: Rig<Store: QueueStore>>(rig: &R) ->
     for fate in fates() {
         assert_eq!(worker.settle(stale.token, &[(ids[0], fate)]).await?.fenced, ids, "another one has it");
     }
-    assert_eq!(worker.store.extend(vec![stale.token]).await?, []);
+    assert_eq!(worker.store.extend(vec![stale.token], vec![]).await?, []);
     worker.ack(&claimed).await
 }
 
@@ -254,11 +254,11 @@ pub async fn an_extended_lease_lasts_on<R: Rig<Store: QueueStore>>(rig: &R) -> K
     let (kept, lost) = (worker.claim(1).await?, worker.claim(1).await?);
     for _ in 0..5 {
         rig.clock().advance(LEASE / 2);
-        let extended = worker.store.extend(vec![kept.token]).await?;
+        let extended = worker.store.extend(vec![kept.token], vec![]).await?;
         assert_eq!(extended.iter().map(|one| one.token).collect::<Vec<_>>(), [kept.token]);
         worker.store.sweep(&worker.subscription).await?;
     }
-    assert_eq!(worker.store.extend(vec![lost.token, kept.token]).await?.len(), 1);
+    assert_eq!(worker.store.extend(vec![lost.token, kept.token], vec![]).await?.len(), 1);
     worker.ack(&kept).await
 }
 
@@ -268,9 +268,9 @@ pub async fn a_settled_claim_is_forgotten<R: Rig<Store: QueueStore>>(rig: &R) ->
     let ids = worker.emit(events(2)).await?;
     let claimed = worker.claim(2).await?;
     worker.settle(claimed.token, &[(ids[0], Fate::Done)]).await?;
-    assert_eq!(worker.store.extend(vec![claimed.token]).await?.len(), 1, "a row of it is left");
+    assert_eq!(worker.store.extend(vec![claimed.token], vec![]).await?.len(), 1, "a row of it is left");
     worker.settle(claimed.token, &[(ids[1], Fate::Done)]).await?;
-    assert_eq!(worker.store.extend(vec![claimed.token]).await?, []);
+    assert_eq!(worker.store.extend(vec![claimed.token], vec![]).await?, []);
     Ok(())
 }
 
@@ -520,7 +520,7 @@ pub async fn a_worker_is_told_of_a_cancellation<R: Rig<Store: QueueStore>>(rig: 
     let ids = worker.emit(vec![event_of("a"), event_of("b"), event_of("a")]).await?;
     let claimed = worker.claim(2).await?;
     assert_eq!(rig.store().delivery_cancel(&letter(ids[0]), ACTOR).await?, Some(Cancelled::Told));
-    let extended = worker.store.extend(vec![claimed.token]).await?;
+    let extended = worker.store.extend(vec![claimed.token], vec![]).await?;
     assert_eq!(extended[0].cancelled, ids[..1]);
     worker.settle(claimed.token, &[(ids[0], retry(Duration::ZERO)), (ids[1], retry(Duration::ZERO))]).await?;
     let left: BTreeSet<EventId> = worker.drain().await?.into_iter().collect();
@@ -561,6 +561,7 @@ pub async fn attempts_and_results_are_kept<R: Rig<Store: QueueStore>>(rig: &R) -
         ],
         attempts: vec![attempt(ids[0]), attempt(ids[1])],
         results: vec![result(ids[0]), result(ids[1])],
+        ..QueueSettle::default()
     };
     assert_eq!(worker.settle_all(settle).await?.fenced, ids[1..]);
     let report = rig.store().event_deliveries(ids[0]).await?.remove(0);

@@ -86,6 +86,7 @@ impl State {
             for progress in self.subscriptions.values_mut() {
                 progress.attempts.remove(id);
                 progress.queue.results.remove(id);
+                progress.queue.progress.remove(id);
             }
         }
         Pruned { removed: bite.len() as u64, more: gone.len() > bite.len(), pinned_by }

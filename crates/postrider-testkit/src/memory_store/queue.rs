@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::queue::{
-    Again, Ask, Claimed, Count, Extended, Fate, Fed, Feed, LeasedRow, NewRow, Priority, QueueSettle,
-    QueueSettled, Remnant, SettledRow, Spans, Swept, Token,
+    Again, Ask, Claimed, Count, EventProgress, Extended, Fate, Fed, Feed, LeasedRow, NewRow, Priority,
+    QueueSettle, QueueSettled, Remnant, SettledRow, Spans, Swept, Token,
 };
-use postrider_core::refusal::subscription_missing;
+use postrider_core::refusal::{lease_is_lost, subscription_missing};
 use postrider_core::settle::{Hold, Lane, MemberId};
-use postrider_core::store::{Cancelled, DeliveryReport, LetterId};
+use postrider_core::store::{Cancelled, DeliveryReport, LetterId, ProgressReport};
 use postrider_core::{
-    DeliveryState, Event, EventId, Fair, OnDead, Result, Shard, Subscription, Timestamp, limits,
+    Delivery, DeliveryState, Event, EventId, Fair, OnDead, Result, Shard, Subscription, Timestamp, limits,
 };
 
 use super::AuditLine;
@@ -25,6 +25,7 @@ pub(super) struct Queue {
     pub(super) rows: BTreeMap<EventId, Queued>,
     pub(super) claims: BTreeMap<Token, Claim>,
     pub(super) results: BTreeMap<EventId, String>,
+    pub(super) progress: BTreeMap<EventId, ProgressReport>,
     /// What a rate still allows, and when that was known.
     allowance: Option<(f64, Duration)>,
 }
@@ -75,6 +76,12 @@ impl Queue {
         self.rows.range(..=id).find(|(_, row)| row.events.contains(id)).map(|(first, row)| (*first, row))
     }
 
+    /// Keeps how far a handler has come.
+    fn note(&mut self, noted: &EventProgress, at: Timestamp) {
+        let postrider_core::queue::Progress { percent, note } = noted.progress.clone();
+        self.progress.insert(noted.event_id, ProgressReport { percent, note, at });
+    }
+
     /// The virtual time behind which rows come that are ready again.
     fn front(&self) -> Option<i64> {
         let ready = self.rows.values().filter(|row| row.standing == Standing::Ready);
@@ -117,11 +124,12 @@ impl Queue {
         self.rows.insert(id, row);
     }
 
-    /// Forgets claims of which no row is left.
-    fn forget_empty_claims(&mut self) {
+    /// Forgets those of some claims of which no row is left and which nobody holds.
+    fn forget_empty_claims(&mut self, some: &BTreeSet<Token>, held: &[Token]) {
         let leased: BTreeSet<Token> =
             self.rows.values().filter(|row| row.standing == Standing::Leased).map(|row| row.token).collect();
-        self.claims.retain(|token, _| leased.contains(token));
+        self.claims
+            .retain(|token, _| !some.contains(token) || leased.contains(token) || held.contains(token));
     }
 }
 
@@ -160,6 +168,21 @@ impl Queued {
 
     fn is_block(&self) -> bool {
         self.events.count() > 1
+    }
+
+    fn is_leased_under(&self, token: Token) -> bool {
+        self.standing == Standing::Leased && self.token == token
+    }
+
+    /// The same row for fewer events; none if none is left.
+    fn shrunk(mut self, is_left: impl Fn(EventId) -> bool) -> Option<Self> {
+        let mut left = self.events.iter().filter(|event| is_left(*event));
+        let first = Spans::one(left.next()?);
+        self.events = left.fold(first, |mut all, event| {
+            all.push(event);
+            all
+        });
+        Some(self)
     }
 
     fn again(&mut self, again: Again, now: Timestamp) {
@@ -251,7 +274,7 @@ impl State {
         Ok(claimed)
     }
 
-    pub(super) fn extend(&mut self, tokens: &[Token], time: Time) -> Vec<Extended> {
+    pub(super) fn extend(&mut self, tokens: &[Token], notes: &[EventProgress], time: Time) -> Vec<Extended> {
         let mut extended = Vec::new();
         for progress in self.subscriptions.values_mut() {
             for token in tokens {
@@ -259,6 +282,11 @@ impl State {
                     claim.until = time.now.after(claim.lease);
                     let cancelled = claim.cancelled.iter().copied().collect();
                     extended.push(Extended { token: *token, cancelled });
+                }
+            }
+            for noted in notes.iter().filter(|noted| tokens.contains(&noted.token)) {
+                if progress.queue.claims.contains_key(&noted.token) {
+                    progress.queue.note(noted, time.now);
                 }
             }
         }
@@ -284,9 +312,13 @@ impl State {
         let mut ours = BTreeSet::new();
         for row in &settle.rows {
             match progress.queue.rows.get(&row.id) {
-                Some(found) if found.standing == Standing::Leased && found.token == row.token => {
-                    ours.extend(found.events.iter());
+                Some(found) if found.is_leased_under(row.token) => {
+                    ours.extend(found.events.iter().chain(row.fate.acked()));
                     progress.settle_row(row, &shard, time.now);
+                }
+                // Its handler has taken it out already.
+                _ if matches!(row.fate, Fate::Acked(_)) && progress.queue.claims.contains_key(&row.token) => {
+                    ours.extend(row.fate.acked());
                 }
                 _ => settled.fenced.push(row.id),
             }
@@ -297,8 +329,32 @@ impl State {
         for result in settle.results.iter().filter(|result| ours.contains(&result.event_id)) {
             progress.queue.results.insert(result.event_id, result.result.clone());
         }
-        progress.queue.forget_empty_claims();
+        for noted in settle.progress.iter().filter(|noted| ours.contains(&noted.event_id)) {
+            progress.queue.note(noted, time.now);
+        }
+        let said = settle.rows.iter().map(|row| row.token);
+        progress.queue.forget_empty_claims(&said.collect(), &settle.held);
         Ok(settled)
+    }
+
+    /// Takes an event out of the queue for its handler.
+    pub(super) fn ack(&mut self, delivery: &Delivery) -> Result<()> {
+        let (ticket, event) = (delivery.lease()?, delivery.event.id);
+        let of_it = |progress: &&mut Progress| progress.subscription.id == ticket.subscription();
+        let progress = self.subscriptions.values_mut().find(of_it);
+        let progress = progress.ok_or_else(|| lease_is_lost(event))?;
+        let found = progress.queue.row_of(event).filter(|(_, row)| row.is_leased_under(ticket.token()));
+        let (id, row) = found.map(|(id, row)| (id, row.clone())).ok_or_else(|| lease_is_lost(event))?;
+        progress.queue.rows.remove(&id);
+        let lane = row.lane.clone();
+        if let Some(left) = row.shrunk(|other| other != event) {
+            progress.queue.rows.insert(id, left);
+        }
+        if let Some(lane) = &lane {
+            progress.queue.promote(lane, &progress.rows);
+        }
+        ticket.note_acked();
+        Ok(())
     }
 
     pub(super) fn sweep(&mut self, subscription: &Subscription, time: Time) -> Result<Swept> {
@@ -402,7 +458,7 @@ impl Progress {
         let cancelled = claim.map(|claim| claim.cancelled.clone()).unwrap_or_default();
         let mut row = self.queue.rows.remove(&settled.id).expect("it was found just now");
         let lane = row.lane.clone();
-        if row.is_block() || matches!(settled.fate, Fate::Split(_)) {
+        if row.events != Spans::one(settled.id) || matches!(settled.fate, Fate::Split(_)) {
             for (event, remnant) in remnants(&row, &settled.fate) {
                 if !cancelled.contains(&event) {
                     self.settle_part(&row, event, remnant, shards, now);
@@ -411,6 +467,11 @@ impl Progress {
         } else if !cancelled.contains(&settled.id) {
             match &settled.fate {
                 Fate::Done | Fate::Split(_) => {}
+                // It was not committed.
+                Fate::Acked(_) => {
+                    row.standing = Standing::Ready;
+                    self.queue.rows.insert(settled.id, row);
+                }
                 Fate::Again(again) => {
                     row.again(*again, now);
                     self.queue.rows.insert(settled.id, row);
@@ -435,6 +496,7 @@ impl Progress {
         let mut part = row.part(event);
         part.started = row.started;
         match remnant {
+            Remnant::Acked => drop(self.queue.rows.insert(event, part)),
             Remnant::Again(again) => {
                 part.again(again, now);
                 self.queue.rows.insert(event, part);
@@ -476,7 +538,7 @@ impl Progress {
             let cancelled =
                 |event: &EventId| claim.as_ref().is_some_and(|claim| claim.cancelled.contains(event));
             let lane = row.lane.clone();
-            if row.is_block() {
+            if row.events != Spans::one(id) {
                 for event in row.events.iter().filter(|event| !cancelled(event)) {
                     self.queue.rows.insert(event, row.part(event));
                 }
@@ -577,16 +639,13 @@ impl Progress {
     pub(super) fn queue_cut(&mut self, covers: impl Fn(EventId) -> bool) {
         let ids: Vec<EventId> = self.queue.rows.keys().copied().collect();
         for id in ids {
-            let mut row = self.queue.rows.remove(&id).expect("it was listed just now");
-            let left: Vec<EventId> = row.events.iter().filter(|event| covers(*event)).collect();
-            let Some(first) = left.first() else { continue };
-            row.events = left[1..].iter().fold(Spans::one(*first), |mut all, event| {
-                all.push(*event);
-                all
-            });
-            self.queue.rows.insert(id, row);
+            let row = self.queue.rows.remove(&id).expect("it was listed just now");
+            if let Some(left) = row.shrunk(&covers) {
+                self.queue.rows.insert(id, left);
+            }
         }
-        self.queue.forget_empty_claims();
+        let all = self.queue.claims.keys().copied().collect();
+        self.queue.forget_empty_claims(&all, &[]);
         let lanes: BTreeSet<Lane> = self.queue.rows.values().filter_map(|row| row.lane.clone()).collect();
         for lane in lanes {
             self.queue.promote(&lane, &self.rows);
@@ -604,6 +663,7 @@ fn remnants(row: &Queued, fate: &Fate) -> Vec<(EventId, Remnant)> {
         Fate::Done => Vec::new(),
         Fate::Again(again) => all(Remnant::Again(*again)),
         Fate::Dead => all(Remnant::Dead),
+        Fate::Acked(_) => all(Remnant::Acked),
         Fate::Split(parts) => {
             parts.iter().copied().filter(|(event, _)| row.events.contains(*event)).collect()
         }

@@ -37,6 +37,7 @@ impl State {
             paused: progress.subscription.paused_at.is_some(),
             history,
             result: progress.queue.results.get(&event.id).cloned(),
+            progress: progress.queue.progress.get(&event.id).cloned(),
         };
         let position = progress.position(self.shard_of(event));
         if !position.covers(event.id) {
