@@ -61,7 +61,7 @@ pub use postrider_core::{
     Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Filter, Headers,
     Key, Kind, LogStore, Missed, Mode, NewEvent, NewSchedule, NewSubscription, OnDead, Order, Outcome,
     Pattern, Position, Result, RetryPolicy, Schedule, ScheduleStore, Sink, Start, Store, Subscription,
-    Timestamp, Topic, Tuning, emit, limits, schedule, store,
+    Timestamp, Topic, Tuning, Unique, emit, limits, schedule, store, unique,
 };
 #[cfg(feature = "postgres")]
 pub use postrider_postgres as postgres;
