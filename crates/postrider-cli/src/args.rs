@@ -203,6 +203,8 @@ pub(crate) enum BenchPart {
 Examples:
   postrider emit order --type order.created --key 42 --payload '{\"total\": 99}'
   postrider emit order --key 42 --payload @order.json --header trace=abc --due 10m
+  postrider emit reminder --key 42 --idempotency-key reminder-42 --unique-for 1h
+  postrider emit reindex --key 7 --idempotency-key reindex-7 --replace --due 5s
   generate-events | postrider emit --jsonl -"
 )]
 pub(crate) struct EmitArgs {
@@ -226,6 +228,19 @@ pub(crate) struct EmitArgs {
     /// Make a repeat harmless: an event with this key is written once, and its id is returned again
     #[arg(long, value_name = "TEXT")]
     pub(crate) idempotency_key: Option<String>,
+    /// Take the idempotency key for so long only, such as 10m; without it, for as long as the event is kept
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = unique_for,
+        allow_hyphen_values = true,
+        requires = "idempotency_key"
+    )]
+    pub(crate) unique_for: Option<Duration>,
+    /// Emit although the idempotency key is taken: this event takes the place of the one that has it, if that waits in a
+    /// queue and was emitted with --replace too
+    #[arg(long, requires = "idempotency_key")]
+    pub(crate) replace: bool,
     /// Emit this many equal events, in transactions of at most 1,000
     #[arg(
         long,
@@ -236,11 +251,13 @@ pub(crate) struct EmitArgs {
     )]
     pub(crate) count: Option<u64>,
     /// Emit one event per line of a file (- for stdin): JSON objects with topic, type, key, payload,
-    /// headers, due_at and idempotency_key, in transactions of at most 1,000 lines
+    /// headers, due_at, idempotency_key, unique_for and replace, in transactions of at most 1,000 lines
     #[arg(
         long,
         value_name = "FILE|-",
-        conflicts_with_all = ["topic", "kind", "key", "payload", "raw", "headers", "due", "idempotency_key", "count"]
+        conflicts_with_all = [
+            "topic", "kind", "key", "payload", "raw", "headers", "due", "idempotency_key", "unique_for", "replace", "count"
+        ]
     )]
     pub(crate) jsonl: Option<PathBuf>,
 }
@@ -671,6 +688,16 @@ fn due(text: &str) -> Result<DueArg> {
     bounded(after, limits::DUE_AFTER_MAX, "ten years").map(DueArg::After)
 }
 
+fn unique_for(text: &str) -> Result<Duration> {
+    let period = bounded(parse_duration(text)?, limits::UNIQUE_FOR_MAX, "ten years")?;
+    if period.is_zero() {
+        return Err(Error::invalid(
+            "a key that is taken for no time keeps nobody out: leave it out or give a length",
+        ));
+    }
+    Ok(period)
+}
+
 fn retention(text: &str) -> Result<Duration> {
     const RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     bounded(parse_duration(text)?, RETENTION_MAX, "a hundred years")
@@ -730,6 +757,7 @@ mod tests {
             "up",
             "emit order",
             "emit order --key -1 --payload -5 --due 10m --header a=b=c --idempotency-key x",
+            "emit order --idempotency-key x --unique-for 10m --replace",
             "emit order --payload - --raw --count 3 --due 2026-11-15T08:30:00Z",
             "emit --jsonl -",
             "relay --subscription a --sink stdout --from 17 --order none --on-dead hold --retry fixed:5s",
@@ -757,6 +785,12 @@ mod tests {
             ("emit order --raw", "--payload"),
             ("emit order --count 0", "not in 1.."),
             ("emit order --count 2 --idempotency-key x", "cannot be used with"),
+            ("emit order --replace", "--idempotency-key <TEXT>"),
+            ("emit order --unique-for 10m", "--idempotency-key <TEXT>"),
+            ("emit order --idempotency-key x --unique-for 0s", "keeps nobody out"),
+            ("emit order --idempotency-key x --unique-for -1s", "negative"),
+            ("emit order --idempotency-key x --unique-for 4000d", "check its unit"),
+            ("emit --jsonl - --replace", "cannot be used with"),
             ("emit order --due -5m", "negative"),
             ("emit order --due soon", "write it as 500ms"),
             ("emit order --due 4000d", "check its unit"),

@@ -7,6 +7,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use postrider_core::event::NewEvent;
+use postrider_core::time::parse_duration;
+use postrider_core::unique::Unique;
 use postrider_core::{Error, ErrorKind, Event, Result, Timestamp, limits};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -41,7 +43,7 @@ pub(crate) struct Batch {
 #[derive(Deserialize)]
 #[serde(
     deny_unknown_fields,
-    expecting = "an object with topic, type, key, payload, headers, due_at, idempotency_key"
+    expecting = "an object with topic, type, key, payload, headers, due_at, idempotency_key, unique_for, replace"
 )]
 struct Line<'a> {
     #[serde(borrow)]
@@ -54,6 +56,9 @@ struct Line<'a> {
     headers: Option<BTreeMap<String, String>>,
     due_at: Option<Timestamp>,
     idempotency_key: Option<String>,
+    unique_for: Option<String>,
+    #[serde(default)]
+    replace: bool,
 }
 
 /// `"payload": null` is the JSON value null, not an absent payload.
@@ -137,13 +142,13 @@ fn parse(line: &[u8]) -> Result<NewEvent, String> {
         let problem = error.to_string();
         format!("{} at column {}", problem.trim_end_matches(&own), error.column())
     })?;
-    let event = line.into_event();
+    let event = line.into_event()?;
     event.check().map_err(|error| error.to_string())?;
     Ok(event)
 }
 
 impl Line<'_> {
-    fn into_event(self) -> NewEvent {
+    fn into_event(self) -> Result<NewEvent, String> {
         let mut event = Event::new(self.topic);
         if let Some(kind) = self.kind {
             event = event.kind(kind);
@@ -160,10 +165,19 @@ impl Line<'_> {
         if let Some(at) = self.due_at {
             event = event.due_at(at);
         }
-        if let Some(key) = self.idempotency_key {
-            event = event.idempotency_key(key);
+        let period = self.unique_for.as_deref().map(parse_duration).transpose();
+        let period = period.map_err(|error| format!("unique_for: {error}"))?;
+        match self.idempotency_key {
+            Some(key) => {
+                let unique = period.into_iter().fold(Unique::new(key), Unique::within);
+                event = event.unique(if self.replace { unique.replace() } else { unique });
+            }
+            None if period.is_some() || self.replace => {
+                return Err("unique_for and replace need an idempotency_key".to_owned());
+            }
+            None => {}
         }
-        event
+        Ok(event)
     }
 }
 
@@ -171,6 +185,8 @@ const _: () = assert!(LINE_BYTES_MAX > limits::PAYLOAD_BYTES_MAX * 6 + limits::H
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn lines(text: impl Into<Vec<u8>>) -> Lines {
@@ -179,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_full_line_becomes_an_event_with_its_payload_byte_for_byte() {
-        let line = r#"{"topic":"order","type":"order.created","key":"42","payload": {"n": 1.10} ,"headers":{"b":"2","a":"1"},"due_at":"2026-11-15T08:30:00Z","idempotency_key":"x"}"#;
+        let line = r#"{"topic":"order","type":"order.created","key":"42","payload": {"n": 1.10} ,"headers":{"b":"2","a":"1"},"due_at":"2026-11-15T08:30:00Z","idempotency_key":"x","unique_for":"10m","replace":true}"#;
         let batch = lines(line).next_batch().unwrap().unwrap();
         let expected = Event::new("order")
             .kind("order.created")
@@ -188,7 +204,7 @@ mod tests {
             .header("a", "1")
             .header("b", "2")
             .due_at("2026-11-15T08:30:00Z".parse().unwrap())
-            .idempotency_key("x");
+            .unique(Unique::new("x").within(Duration::from_secs(600)).replace());
         assert_eq!(batch.events, [expected]);
     }
 
@@ -249,6 +265,10 @@ mod tests {
             ("{\"topic\":\"a\",\"key\":5}", "expected a string"),
             ("{\"topic\":\"a b\"}", "use letters, digits"),
             ("{\"topic\":\"a\",\"due_at\":\"soon\"}", "is not a time such as"),
+            ("{\"topic\":\"a\",\"replace\":true}", "need an idempotency_key"),
+            ("{\"topic\":\"a\",\"unique_for\":\"10m\"}", "need an idempotency_key"),
+            ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"unique_for\":\"soon\"}", "unique_for: "),
+            ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"unique_for\":\"0s\"}", "keeps nobody out"),
             ("{\"topic\":\"a\",\"topic\":\"b\"}", "duplicate field"),
             ("{\"topic\":\"a\"} x", "trailing characters"),
         ] {

@@ -1,5 +1,6 @@
 //! What an application emits, and what is stored.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use smol_str::SmolStr;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::time::Timestamp;
+use crate::unique::{REPLACES_HEADER, Unique};
 
 /// The number of an event in its store. Ids grow in the order in which a key's owner emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -207,7 +209,7 @@ pub struct NewEvent {
     pub(crate) payload: Bytes,
     pub(crate) headers: Headers,
     pub(crate) due: Option<Due>,
-    pub(crate) idempotency_key: Option<String>,
+    pub(crate) unique: Option<Unique>,
 }
 
 /// When a delayed event may be delivered.
@@ -229,7 +231,7 @@ impl NewEvent {
             payload: Bytes::new(),
             headers: Headers::default(),
             due: None,
-            idempotency_key: None,
+            unique: None,
         }
     }
 
@@ -290,8 +292,17 @@ impl NewEvent {
 
     /// Makes a repeated emit harmless: the second one returns the first one's id and writes nothing.
     #[must_use]
-    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
-        self.idempotency_key = Some(key.into());
+    pub fn idempotency_key(self, key: impl Into<String>) -> Self {
+        self.unique(Unique::new(key))
+    }
+
+    /// The same with a scope, with a period, or so that the newer event takes the place of the older: see [`Unique`].
+    #[must_use]
+    pub fn unique(mut self, unique: Unique) -> Self {
+        if unique.replaces() {
+            self.headers.set(REPLACES_HEADER, "true");
+        }
+        self.unique = Some(unique);
         self
     }
 
@@ -304,8 +315,9 @@ impl NewEvent {
         if let Some(key) = &self.key {
             check_text("key", key.as_str(), limits::KEY_BYTES_MAX)?;
         }
-        if let Some(key) = &self.idempotency_key {
-            check_text("idempotency key", key, limits::IDEMPOTENCY_KEY_BYTES_MAX)?;
+        if let Some(unique) = &self.unique {
+            check_text("idempotency key", unique.key(), limits::IDEMPOTENCY_KEY_BYTES_MAX)?;
+            unique.check_period()?;
         }
         check_headers(&self.headers)?;
         check_due(self.due)?;
@@ -357,9 +369,19 @@ impl NewEvent {
         })
     }
 
-    /// What makes a repeat of this emit harmless.
-    pub fn idempotency(&self) -> Option<&str> {
-        self.idempotency_key.as_deref()
+    /// What makes a repeat of this emit harmless: the idempotency key as it is stored.
+    pub fn idempotency(&self) -> Option<Cow<'_, str>> {
+        self.unique.as_ref().map(|unique| unique.stored_key(self))
+    }
+
+    /// For how long it takes its idempotency key, if not for as long as it is kept.
+    pub fn unique_for(&self) -> Option<Duration> {
+        self.unique.as_ref().and_then(Unique::period)
+    }
+
+    /// Whether it takes its idempotency key over from an older event.
+    pub fn replaces(&self) -> bool {
+        self.unique.as_ref().is_some_and(Unique::replaces)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | [`event`] | what does an application emit, and what is stored? |
+//! | [`unique`] | how is something emitted once, or only its newest? |
 //! | [`mod@emit`] | how does it get into the caller's own transaction? |
 //! | [`filter`], [`subscription`] | who wants which events, and how? |
 //! | [`log`] | how is a log read whose writers commit in any order? |
@@ -42,6 +43,7 @@ pub mod statement;
 pub mod store;
 pub mod subscription;
 pub mod time;
+pub mod unique;
 
 pub use ack::{Ack, ack_in};
 pub use delivery::{Delivery, DeliveryState, Failure, FailureClass, Outcome};
@@ -59,3 +61,4 @@ pub use subscription::{
     Tuning,
 };
 pub use time::Timestamp;
+pub use unique::Unique;

@@ -12,6 +12,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Bytes of an idempotency key.
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// How long an idempotency key may be taken: ten years. Anything longer is a unit mistake.
+pub const UNIQUE_FOR_MAX: Duration = DUE_AFTER_MAX;
 /// Bytes of a payload. Brokers commonly stop at 1 MiB; what cannot be delivered should not be emitted.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 /// Headers of one event.

@@ -157,7 +157,8 @@ pub struct Claimed {
 pub struct LeasedRow {
     /// Its name: the first of its events.
     pub id: EventId,
-    /// Its events, in order, with their payload as edited if it was. One that is gone from the log is missing.
+    /// Its events, in order, with their payload as edited if it was. One that is gone from the log is missing, and so is one
+    /// that is [superseded](crate::unique): whoever holds the row takes it for done.
     pub events: Vec<Arc<Event>>,
     /// Whether it is a block.
     pub is_block: bool,

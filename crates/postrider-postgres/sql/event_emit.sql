@@ -9,5 +9,7 @@ select postrider.emit(
     headers => $5,
     due_at => $6,
     due_in => $7,
-    idempotency_key => $8
+    idempotency_key => $8,
+    unique_for => $9,
+    replace => $10
 )

@@ -9,7 +9,9 @@ select postrider.emit(
     headers => headers,
     due_at => due_at,
     due_in => due_in,
-    idempotency_key => idempotency_key
+    idempotency_key => idempotency_key,
+    unique_for => unique_for,
+    replace => replace
 )
 from rows from (
     json_to_recordset($1::json) as (
@@ -19,8 +21,10 @@ from rows from (
         headers json,
         due_at timestamptz,
         due_in interval,
-        idempotency_key text
+        idempotency_key text,
+        unique_for interval,
+        replace boolean
     ),
     unnest($2::bytea[])
-) with ordinality as new (topic, type, key, headers, due_at, due_in, idempotency_key, payload, n)
+) with ordinality as new (topic, type, key, headers, due_at, due_in, idempotency_key, unique_for, replace, payload, n)
 order by n

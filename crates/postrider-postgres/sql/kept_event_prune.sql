@@ -31,6 +31,11 @@ results as (
     using gone
     where result.event_id = gone.id
 ),
+superseded as (
+    delete from postrider.superseded as superseded
+    using gone
+    where superseded.event_id = gone.id
+),
 keys as (
     delete from postrider.idempotency as idempotency
     using gone

@@ -53,7 +53,8 @@
 //! returning id;
 //! ```
 //!
-//! The function `postrider.emit` takes a delay and an idempotency key too. Whoever emits with a key that is in use waits until
+//! The function `postrider.emit` takes a delay and an idempotency key too, with a period (`unique_for`) and whether to take it
+//! over from an older event (`replace`); a key that counts within a topic is written `topic TOPIC KEY`. Whoever emits with a key that is in use waits until
 //! the other transaction has ended: the only wait between producers. [`producer_grants`] gives the statements that let
 //! a role emit and nothing else.
 //!

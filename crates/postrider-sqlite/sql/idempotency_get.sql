@@ -1,5 +1,5 @@
--- Finds the event that was first emitted under an idempotency key.
+-- Finds the event that holds an idempotency key, and until when.
 -- Index: primary key. Locks: none.
-select event_id
+select event_id, until
 from postrider_idempotency
 where key = ?1

@@ -1,5 +1,5 @@
--- Notes which event a claimed idempotency key stands for.
+-- Notes which event an idempotency key stands for, and until when.
 -- Index: primary key. Locks: the writer lock.
 update postrider_idempotency
-set event_id = ?2
+set event_id = ?2, until = ?3
 where key = ?1

@@ -47,8 +47,8 @@ pub(crate) fn event_insert(conn: &Connection, event: &NewEvent, now: Timestamp) 
     event.check()?;
     match event.idempotency() {
         None => insert(conn, event, now),
-        Some(key) if conn.is_autocommit() => insert_once_alone(conn, event, now, key),
-        Some(key) => insert_once(conn, event, now, key),
+        Some(key) if conn.is_autocommit() => insert_once_alone(conn, event, now, &key),
+        Some(key) => insert_once(conn, event, now, &key),
     }
     .map(EventId)
     .doing("emit an event")
@@ -76,15 +76,29 @@ fn insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> rusqlite::Resu
     Ok(conn.last_insert_rowid())
 }
 
-/// Writes the event unless its idempotency key is taken; returns the first event's id either way.
+/// Writes the event unless its idempotency key is taken; returns the id of whoever holds the key then. Nobody else can take
+/// it meanwhile, since the first statement has the writer lock.
 fn insert_once(conn: &Connection, event: &NewEvent, now: Timestamp, key: &str) -> rusqlite::Result<i64> {
     let claimed = conn.prepare_cached(sql!("idempotency_claim"))?.execute([key])?;
-    if claimed == 0 {
-        return conn.prepare_cached(sql!("idempotency_get"))?.query_row([key], |row| row.get(0));
+    if claimed == 0
+        && let Some(holder) = holder(conn, key, now)?
+    {
+        if !event.replaces() {
+            return Ok(holder);
+        }
+        conn.prepare_cached(sql!("superseded_put"))?.execute([holder])?;
     }
     let id = insert(conn, event, now)?;
-    conn.prepare_cached(sql!("idempotency_note"))?.execute((key, id))?;
+    let until = event.unique_for().map(|period| now.after(period).as_micros());
+    conn.prepare_cached(sql!("idempotency_note"))?.execute((key, id, until))?;
     Ok(id)
+}
+
+/// The event that holds a key; none if its period is over.
+fn holder(conn: &Connection, key: &str, now: Timestamp) -> rusqlite::Result<Option<i64>> {
+    let mut get = conn.prepare_cached(sql!("idempotency_get"))?;
+    let (holder, until): (i64, Option<i64>) = get.query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(until.is_none_or(|until| until > now.as_micros()).then_some(holder))
 }
 
 /// The same for a caller without a transaction: the key and the event must still be written together.

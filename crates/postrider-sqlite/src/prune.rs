@@ -105,11 +105,13 @@ pub(crate) fn remove(tx: &Transaction<'_>, ids: &[EventId]) -> Result<u64> {
         let mut event = tx.prepare_cached(sql!("event_prune"))?;
         let mut attempts = tx.prepare_cached(sql!("attempt_prune"))?;
         let mut idempotency = tx.prepare_cached(sql!("idempotency_prune"))?;
+        let mut superseded = tx.prepare_cached(sql!("superseded_prune"))?;
         let mut results = tx.prepare_cached(sql!("result_prune"))?;
         for id in ids {
             if event.execute((id.0, floor))? > 0 {
                 attempts.execute([id.0])?;
                 idempotency.execute([id.0])?;
+                superseded.execute([id.0])?;
                 results.execute([id.0])?;
                 removed += 1;
             }

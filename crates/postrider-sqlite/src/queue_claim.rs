@@ -16,6 +16,7 @@ use postrider_core::queue::{Ask, Extended, LeasedRow, Spans, Token};
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::{Rate, SubscriptionId};
 use postrider_core::time::Clock;
+use postrider_core::unique::is_replaceable;
 use postrider_core::{Event, EventId, Result, Subscription, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
@@ -235,8 +236,15 @@ fn events_of(conn: &Connection, spans: &Spans, edited: Option<&Bytes>) -> rusqli
             if let Some(edited) = edited {
                 event.payload = edited.clone();
             }
-            events.push(Arc::new(event));
+            if !is_superseded(conn, &event)? {
+                events.push(Arc::new(event));
+            }
         }
     }
     Ok(events)
+}
+
+/// Whether a newer event has taken this one's place. Only those that say so themselves are looked up.
+fn is_superseded(conn: &Connection, event: &Event) -> rusqlite::Result<bool> {
+    Ok(is_replaceable(event) && conn.prepare_cached(sql!("superseded_get"))?.exists([event.id.0])?)
 }

@@ -22,12 +22,14 @@ pub mod ownership;
 pub mod progress;
 pub mod queue;
 pub mod reading;
+pub mod replacing;
 pub mod reports;
 pub mod retention;
 pub mod schedules;
 pub mod settling;
 pub mod subscriptions;
 pub mod transactional;
+pub mod unique;
 pub mod worker;
 
 use std::fmt;
@@ -170,6 +172,16 @@ macro_rules! conformance_tests {
                 another_process_sees_an_emitted_event,
                 an_unknown_event_is_not_there,
                 events_are_listed_newest_first,
+            ]
+            unique: [
+                a_scoped_key_counts_in_its_scope,
+                a_key_is_free_after_its_period,
+                conflicts_in_a_batch_stop_nobody,
+                a_refused_batch_takes_no_key_over,
+                a_bad_period_is_refused,
+                a_replacing_emit_takes_the_key_over,
+                a_log_delivers_what_was_replaced,
+                a_key_is_forgotten_with_its_event,
             ]
             reading: [
                 each_event_is_read_once_and_in_order,
@@ -409,6 +421,19 @@ macro_rules! queue_conformance_tests {
                 a_feed_that_claims_keeps_to_lanes,
                 a_feed_claims_nothing_of_what_is_paused,
                 a_replaced_feeder_claims_nothing,
+            ]
+            replacing: [
+                only_the_newest_is_handed_out,
+                a_replaced_event_waits_for_no_feed,
+                a_delayed_event_may_be_put_off,
+                what_has_begun_goes_on,
+                a_failed_event_may_be_replaced,
+                a_replaced_head_lets_its_key_go_on,
+                a_block_leaves_out_what_was_replaced,
+                a_sweep_goes_on_behind_what_was_replaced,
+                a_feed_that_claims_leaves_out_what_was_replaced,
+                only_who_holds_the_key_is_replaced,
+                what_may_not_be_replaced_is_handed_out,
             ]
             blocks: [
                 a_block_brings_many_events,

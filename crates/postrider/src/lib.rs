@@ -67,7 +67,8 @@ pub use postrider_core::{
     Ack, Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Fair,
     Filter, Headers, Key, Kind, LeaseBy, LogStore, Missed, Mode, NewEvent, NewSchedule, NewSubscription,
     OnDead, Order, Outcome, Pattern, Position, QueueStore, Result, RetryPolicy, Schedule, ScheduleStore,
-    Sink, Start, Store, Subscription, Timestamp, Topic, Tuning, ack_in, emit, limits, schedule, store,
+    Sink, Start, Store, Subscription, Timestamp, Topic, Tuning, Unique, ack_in, emit, limits, schedule,
+    store, unique,
 };
 #[cfg(feature = "postgres")]
 pub use postrider_postgres as postgres;

@@ -1,6 +1,7 @@
 //! `postrider emit`.
 
 use postrider_core::event::NewEvent;
+use postrider_core::unique::Unique;
 use postrider_core::{Error, Event, EventId, Result, Store};
 use serde::Serialize;
 
@@ -62,7 +63,8 @@ fn event(args: EmitArgs) -> Result<NewEvent> {
         event = event.header(name, value);
     }
     if let Some(key) = args.idempotency_key {
-        event = event.idempotency_key(key);
+        let unique = args.unique_for.into_iter().fold(Unique::new(key), Unique::within);
+        event = event.unique(if args.replace { unique.replace() } else { unique });
     }
     Ok(match args.due {
         None => event,

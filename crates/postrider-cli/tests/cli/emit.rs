@@ -73,6 +73,28 @@ fn a_repeat_with_the_same_idempotency_key_writes_nothing() {
 }
 
 #[test]
+fn a_key_may_be_taken_for_a_while_and_taken_over() {
+    let place = Place::new();
+    let once = ["emit", "t", "--idempotency-key", "once", "--unique-for", "1h"];
+    assert_eq!(place.json(&once), json!({"id": 1}));
+    assert_eq!(place.json(&once), json!({"id": 1}));
+    let replace = [&once[..], &["--replace"]].concat();
+    assert_eq!(place.json(&replace), json!({"id": 2}));
+    assert_eq!(place.json(&once), json!({"id": 2}));
+    let lines = r#"{"topic":"t","idempotency_key":"once","unique_for":"1h"}
+{"topic":"t","idempotency_key":"once","replace":true}
+{"topic":"t","idempotency_key":"once"}
+"#;
+    let ran = place.piped(&["emit", "--jsonl", "-", "--json"], lines);
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (0, "{\"count\":3,\"first_id\":2,\"last_id\":3}\n"),
+        "{ran:?}"
+    );
+    assert_eq!(place.json(&["stats"])["events"], 3);
+}
+
+#[test]
 fn lines_become_events() {
     let place = Place::new();
     let lines = r#"{"topic":"order","type":"order.created","key":"1","payload":{"n": 1.0},"headers":{"a":"b"},"idempotency_key":"x"}

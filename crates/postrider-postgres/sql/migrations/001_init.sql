@@ -80,13 +80,24 @@ create table postrider.kept_event (
 
 -- What makes a repeated emit harmless. A second producer with the same key waits for the first to end: the
 -- only wait between producers.
+--
+-- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for as
+-- long as its event is kept.
 create table postrider.idempotency (
     key text primary key,
-    event_id bigint
+    event_id bigint,
+    until timestamptz
 );
 
 -- A key is forgotten with its event.
 create index idempotency_event on postrider.idempotency (event_id);
+
+-- Events whose key a newer one has taken over: a queue that comes to one passes over it. A table of its own, since that a key
+-- no longer points to an event is no proof: its period may be over, and such an event has to be delivered. Forgotten with
+-- the event.
+create table postrider.superseded (
+    event_id bigint primary key
+);
 
 create table postrider.subscription (
     id bigint generated always as identity primary key,
@@ -375,6 +386,9 @@ create table postrider.audit (
 -- Emits by SQL, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key.
 -- Returns the event's id; for a repeated idempotency key that of the first.
 --
+-- The key is taken for `unique_for`, or for as long as the event is kept. With `replace` the event is emitted although the
+-- key is taken, and takes it over; the header lets claims see which events may have been superseded.
+--
 -- It runs with the rights of the schema's owner, so that producers need none on the keys, and looks up no name
 -- in a schema that its caller could fill: the path is pinned and temporary objects come last in it.
 create function postrider.emit(
@@ -385,31 +399,76 @@ create function postrider.emit(
     headers json default null,
     due_in interval default null,
     idempotency_key text default null,
-    due_at timestamptz default null
+    due_at timestamptz default null,
+    unique_for interval default null,
+    replace boolean default false
 ) returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     emitted bigint;
+    emitted_at timestamptz;
+    held record;
+    replaced bigint;
 begin
-    -- Whoever loses the race for a key has waited for the winner to commit, and sees its row in the next
+    replace := coalesce(replace, false);
+    if idempotency_key is null and (replace or unique_for is not null) then
+        raise exception 'unique_for and replace need an idempotency_key'
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if unique_for <= interval '0' then
+        raise exception 'unique_for must be longer than nothing'
+            using errcode = 'invalid_parameter_value';
+    end if;
+    -- Whoever loses the race for a new key has waited for the winner to commit, and sees its row in the next
     -- statement, which has a snapshot of its own. If the row is gone by then, retention has just forgotten the
     -- key, and it may be taken again.
+    --
+    -- A key that is to be taken over is locked first, and judged again by what is locked. Of several who come at once the
+    -- first has the row until its transaction ends. The others wait for that: in the insert, which cannot tell whether it
+    -- conflicts with a row that is being changed, or in `for update`. Under READ COMMITTED both go on with the newest version
+    -- of the row: if the first has committed, that is its event and a period that has just begun, so that they return its
+    -- id; if it was rolled back, that is the row as it was, and the next one has it. Under a stricter level the statement
+    -- fails, to be tried again. What is merely taken is not locked, so that repeats never wait for each other.
     while idempotency_key is not null loop
         insert into postrider.idempotency (key) values (idempotency_key)
         on conflict do nothing;
         exit when found;
-        select i.event_id into emitted from postrider.idempotency i where i.key = idempotency_key;
-        if found then
-            return emitted;
+        select i.* into held from postrider.idempotency i where i.key = idempotency_key;
+        continue when not found;
+        if not replace and coalesce(held.until > postrider.clock(), true) then
+            return held.event_id;
         end if;
+        select i.* into held from postrider.idempotency i where i.key = idempotency_key for update;
+        continue when not found;
+        if coalesce(held.until > postrider.clock(), true) then
+            if not replace then
+                return held.event_id;
+            end if;
+            replaced := held.event_id;
+        end if;
+        exit;
     end loop;
+    if replace and headers ->> 'postrider-replaces' is null then
+        select json_object_agg(header.name, header.value)
+        into headers
+        from (
+            select pair.key as name, pair.value from json_each(headers) as pair
+            union all
+            select 'postrider-replaces', '"true"'::json
+        ) as header;
+    end if;
     insert into postrider.event (topic, type, key, payload, headers, due_at)
     values (topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in))
-    returning id into emitted;
+    returning id, created_at into emitted, emitted_at;
     if idempotency_key is not null then
-        update postrider.idempotency i set event_id = emitted where i.key = idempotency_key;
+        update postrider.idempotency i
+        set event_id = emitted, until = emitted_at + unique_for
+        where i.key = idempotency_key;
+    end if;
+    if replaced is not null then
+        insert into postrider.superseded (event_id) values (replaced) on conflict do nothing;
     end if;
     return emitted;
 end

@@ -116,30 +116,73 @@ CREATE FUNCTION postrider.clock() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
 
-CREATE FUNCTION postrider.emit(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
+CREATE FUNCTION postrider.emit(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
     emitted bigint;
+    emitted_at timestamptz;
+    held record;
+    replaced bigint;
 begin
-    -- Whoever loses the race for a key has waited for the winner to commit, and sees its row in the next
+    replace := coalesce(replace, false);
+    if idempotency_key is null and (replace or unique_for is not null) then
+        raise exception 'unique_for and replace need an idempotency_key'
+            using errcode = 'invalid_parameter_value';
+    end if;
+    if unique_for <= interval '0' then
+        raise exception 'unique_for must be longer than nothing'
+            using errcode = 'invalid_parameter_value';
+    end if;
+    -- Whoever loses the race for a new key has waited for the winner to commit, and sees its row in the next
     -- statement, which has a snapshot of its own. If the row is gone by then, retention has just forgotten the
     -- key, and it may be taken again.
+    --
+    -- A key that is to be taken over is locked first, and judged again by what is locked. Of several who come at once the
+    -- first has the row until its transaction ends. The others wait for that: in the insert, which cannot tell whether it
+    -- conflicts with a row that is being changed, or in `for update`. Under READ COMMITTED both go on with the newest version
+    -- of the row: if the first has committed, that is its event and a period that has just begun, so that they return its
+    -- id; if it was rolled back, that is the row as it was, and the next one has it. Under a stricter level the statement
+    -- fails, to be tried again. What is merely taken is not locked, so that repeats never wait for each other.
     while idempotency_key is not null loop
         insert into postrider.idempotency (key) values (idempotency_key)
         on conflict do nothing;
         exit when found;
-        select i.event_id into emitted from postrider.idempotency i where i.key = idempotency_key;
-        if found then
-            return emitted;
+        select i.* into held from postrider.idempotency i where i.key = idempotency_key;
+        continue when not found;
+        if not replace and coalesce(held.until > postrider.clock(), true) then
+            return held.event_id;
         end if;
+        select i.* into held from postrider.idempotency i where i.key = idempotency_key for update;
+        continue when not found;
+        if coalesce(held.until > postrider.clock(), true) then
+            if not replace then
+                return held.event_id;
+            end if;
+            replaced := held.event_id;
+        end if;
+        exit;
     end loop;
+    if replace and headers ->> 'postrider-replaces' is null then
+        select json_object_agg(header.name, header.value)
+        into headers
+        from (
+            select pair.key as name, pair.value from json_each(headers) as pair
+            union all
+            select 'postrider-replaces', '"true"'::json
+        ) as header;
+    end if;
     insert into postrider.event (topic, type, key, payload, headers, due_at)
     values (topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in))
-    returning id into emitted;
+    returning id, created_at into emitted, emitted_at;
     if idempotency_key is not null then
-        update postrider.idempotency i set event_id = emitted where i.key = idempotency_key;
+        update postrider.idempotency i
+        set event_id = emitted, until = emitted_at + unique_for
+        where i.key = idempotency_key;
+    end if;
+    if replaced is not null then
+        insert into postrider.superseded (event_id) values (replaced) on conflict do nothing;
     end if;
     return emitted;
 end
@@ -573,7 +616,8 @@ ALTER TABLE postrider.event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 
 CREATE TABLE postrider.idempotency (
     key text NOT NULL,
-    event_id bigint
+    event_id bigint,
+    until timestamp with time zone
 );
 
 CREATE TABLE postrider.kept_event (
@@ -764,6 +808,10 @@ ALTER TABLE postrider.subscription ALTER COLUMN id ADD GENERATED ALWAYS AS IDENT
     CACHE 1
 );
 
+CREATE TABLE postrider.superseded (
+    event_id bigint NOT NULL
+);
+
 CREATE TABLE postrider.turn (
     turn bigint NOT NULL,
     last_id bigint NOT NULL,
@@ -913,6 +961,9 @@ ALTER TABLE ONLY postrider.subscription
 ALTER TABLE ONLY postrider.subscription
     ADD CONSTRAINT subscription_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY postrider.superseded
+    ADD CONSTRAINT superseded_pkey PRIMARY KEY (event_id);
+
 ALTER TABLE ONLY postrider.turn
     ADD CONSTRAINT turn_pkey PRIMARY KEY (turn);
 
@@ -958,7 +1009,7 @@ ALTER TABLE ONLY postrider.standing
 
 REVOKE ALL ON FUNCTION postrider.ack(subscription_id bigint, event_id bigint, token bigint, bucket integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) FROM PUBLIC;
 

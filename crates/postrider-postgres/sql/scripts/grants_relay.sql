@@ -18,6 +18,7 @@ grant update (until, rows, rows_left, events_left) on postrider.claim to role_na
 grant update (result, at, progress, percent, progress_at) on postrider.result to role_name;
 grant select, insert, update on postrider.queue_front, postrider.queue_pace to role_name;
 grant select (event_id) on postrider.idempotency to role_name;
+grant select, delete on postrider.superseded to role_name;
 grant select, truncate on event_leaves to role_name;
 grant select, update on sequence postrider.event_id_seq to role_name;
 grant usage on sequence postrider.position_n to role_name;

@@ -1,5 +1,7 @@
 //! Many events as parameters of one statement: an array for each column.
 
+use std::borrow::Cow;
+
 use postrider_core::{NewEvent, limits};
 use tokio_postgres::types::Type;
 
@@ -18,7 +20,9 @@ pub(super) struct Batch<'a> {
     pub(super) headers: Vec<Option<HeadersJson<'a>>>,
     pub(super) due_at: Vec<Option<At>>,
     pub(super) due_in: Vec<Option<For>>,
-    pub(super) idempotency_keys: Vec<Option<&'a str>>,
+    pub(super) idempotency_keys: Vec<Option<Cow<'a, str>>>,
+    pub(super) unique_for: Vec<Option<For>>,
+    pub(super) replaces: Vec<bool>,
     bytes: usize,
 }
 
@@ -29,7 +33,7 @@ pub(super) fn batches(events: &[NewEvent]) -> impl Iterator<Item = Batch<'_>> {
         events.peek()?;
         let mut batch = Batch::default();
         while let Some(values) = events.next_if(|_| batch.has_room()) {
-            batch.push(&values);
+            batch.push(values);
         }
         Some(batch)
     })
@@ -63,6 +67,8 @@ impl<'a> Batch<'a> {
         ];
         if self.has_idempotency_keys() {
             parameters.push((&self.idempotency_keys, Type::TEXT_ARRAY));
+            parameters.push((&self.unique_for, Type::INTERVAL_ARRAY));
+            parameters.push((&self.replaces, Type::BOOL_ARRAY));
         }
         parameters
     }
@@ -71,7 +77,7 @@ impl<'a> Batch<'a> {
         self.len() < limits::EMIT_EVENTS_MAX && self.bytes < limits::EMIT_BYTES_MAX
     }
 
-    fn push(&mut self, values: &Values<'a>) {
+    fn push(&mut self, values: Values<'a>) {
         self.bytes += values.payload.len();
         self.topics.push(values.topic);
         self.kinds.push(values.kind);
@@ -81,6 +87,8 @@ impl<'a> Batch<'a> {
         self.due_at.push(values.due_at);
         self.due_in.push(values.due_in);
         self.idempotency_keys.push(values.idempotency_key);
+        self.unique_for.push(values.unique_for);
+        self.replaces.push(values.replaces);
     }
 }
 

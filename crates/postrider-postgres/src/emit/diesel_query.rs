@@ -10,7 +10,7 @@ use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 use diesel::serialize::{self, IsNull, Output, ToSql};
-use diesel::sql_types::{Array, BigInt, Binary, Interval, Json, Nullable, Text, Timestamptz};
+use diesel::sql_types::{Array, BigInt, Binary, Bool, Interval, Json, Nullable, Text, Timestamptz};
 use postrider_core::{Error, ErrorKind, EventId, Result};
 use tokio_postgres::error::SqlState;
 
@@ -79,7 +79,9 @@ impl QueryFragment<Pg> for Statement<Values<'_>> {
             Nullable<Json> => &values.headers;
             form != Form::InsertAfter => Nullable<Timestamptz> => &values.due_at;
             form != Form::Insert => Nullable<Interval> => &values.due_in;
-            form == Form::Emit => Nullable<Text> => &values.idempotency_key
+            form == Form::Emit => Nullable<Text> => &values.idempotency_key,
+                Nullable<Interval> => &values.unique_for,
+                Bool => &values.replaces
         )
     }
 }
@@ -95,7 +97,9 @@ impl QueryFragment<Pg> for Statement<Batch<'_>> {
             Array<Nullable<Json>> => &batch.headers,
             Array<Nullable<Timestamptz>> => &batch.due_at,
             Array<Nullable<Interval>> => &batch.due_in;
-            batch.has_idempotency_keys() => Array<Nullable<Text>> => &batch.idempotency_keys
+            batch.has_idempotency_keys() => Array<Nullable<Text>> => &batch.idempotency_keys,
+                Array<Nullable<Interval>> => &batch.unique_for,
+                Array<Bool> => &batch.replaces
         )
     }
 }
@@ -172,7 +176,7 @@ mod tests {
 
     #[test]
     fn statements_name_each_parameter_once_and_in_order() {
-        for (sql, count) in [(INSERT, 6), (INSERT_AFTER, 6), (EMIT, 8), (INSERT_ALL, 7), (EMIT_ALL, 8)] {
+        for (sql, count) in [(INSERT, 6), (INSERT_AFTER, 6), (EMIT, 10), (INSERT_ALL, 7), (EMIT_ALL, 10)] {
             let text = sql.text(&Schema::default());
             let mut rest: &str = &text;
             let mut pieces: Vec<String> =

@@ -111,6 +111,8 @@ struct EventJson<'a> {
     due_at: Option<String>,
     due_in: Option<String>,
     idempotency_key: Option<&'a str>,
+    unique_for: Option<String>,
+    replace: bool,
 }
 
 fn values_of(batch: &Batch<'_>) -> Result<[Value; 2]> {
@@ -122,7 +124,7 @@ fn values_of(batch: &Batch<'_>) -> Result<[Value; 2]> {
     Ok([Value::String(Some(events)), Value::Array(ArrayType::Bytes, Some(Box::new(payloads)))])
 }
 
-fn event_json<'a>(batch: &Batch<'a>, n: usize) -> EventJson<'a> {
+fn event_json<'a>(batch: &'a Batch<'_>, n: usize) -> EventJson<'a> {
     EventJson {
         topic: batch.topics[n],
         r#type: batch.kinds[n],
@@ -130,7 +132,9 @@ fn event_json<'a>(batch: &Batch<'a>, n: usize) -> EventJson<'a> {
         headers: batch.headers[n].map(|HeadersJson(headers)| headers),
         due_at: batch.due_at[n].map(|At(at)| at.to_string()),
         due_in: batch.due_in[n].map(|For(delay)| seconds(delay)),
-        idempotency_key: batch.idempotency_keys[n],
+        idempotency_key: batch.idempotency_keys[n].as_deref(),
+        unique_for: batch.unique_for[n].map(|For(period)| seconds(period)),
+        replace: batch.replaces[n],
     }
 }
 

@@ -112,7 +112,9 @@ fn arguments_of(values: &Values<'_>) -> Result<PgArguments, BoxDynError> {
         Form::Emit => {
             arguments.add(values.due_at)?;
             arguments.add(values.due_in)?;
-            arguments.add(values.idempotency_key)?;
+            arguments.add(&values.idempotency_key)?;
+            arguments.add(values.unique_for)?;
+            arguments.add(values.replaces)?;
         }
     }
     Ok(arguments)
@@ -129,6 +131,8 @@ fn arguments_of_all(batch: &Batch<'_>) -> Result<PgArguments, BoxDynError> {
     arguments.add(&batch.due_in)?;
     if batch.has_idempotency_keys() {
         arguments.add(&batch.idempotency_keys)?;
+        arguments.add(&batch.unique_for)?;
+        arguments.add(&batch.replaces)?;
     }
     Ok(arguments)
 }

@@ -1,5 +1,6 @@
 //! One event as parameters of a statement.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 
 use bytes::{BufMut, BytesMut};
@@ -45,7 +46,9 @@ pub(super) struct Values<'a> {
     pub(super) headers: Option<HeadersJson<'a>>,
     pub(super) due_at: Option<At>,
     pub(super) due_in: Option<For>,
-    pub(super) idempotency_key: Option<&'a str>,
+    pub(super) idempotency_key: Option<Cow<'a, str>>,
+    pub(super) unique_for: Option<For>,
+    pub(super) replaces: bool,
 }
 
 impl<'a> Values<'a> {
@@ -64,11 +67,13 @@ impl<'a> Values<'a> {
             due_at,
             due_in,
             idempotency_key: event.idempotency(),
+            unique_for: event.unique_for().map(For),
+            replaces: event.replaces(),
         }
     }
 
     pub(super) fn form(&self) -> Form {
-        match (self.idempotency_key, self.due_in) {
+        match (&self.idempotency_key, self.due_in) {
             (Some(_), _) => Form::Emit,
             (None, Some(_)) => Form::InsertAfter,
             (None, None) => Form::Insert,
@@ -77,7 +82,7 @@ impl<'a> Values<'a> {
 
     /// What the statement of its form takes.
     pub(super) fn parameters(&self) -> Vec<Typed<'_>> {
-        let mut parameters: Vec<Typed<'_>> = Vec::with_capacity(8);
+        let mut parameters: Vec<Typed<'_>> = Vec::with_capacity(10);
         parameters.extend::<[Typed<'_>; 5]>([
             (&self.topic, Type::TEXT),
             (&self.kind, Type::TEXT),
@@ -88,10 +93,12 @@ impl<'a> Values<'a> {
         match self.form() {
             Form::Insert => parameters.push((&self.due_at, Type::TIMESTAMPTZ)),
             Form::InsertAfter => parameters.push((&self.due_in, Type::INTERVAL)),
-            Form::Emit => parameters.extend::<[Typed<'_>; 3]>([
+            Form::Emit => parameters.extend::<[Typed<'_>; 5]>([
                 (&self.due_at, Type::TIMESTAMPTZ),
                 (&self.due_in, Type::INTERVAL),
                 (&self.idempotency_key, Type::TEXT),
+                (&self.unique_for, Type::INTERVAL),
+                (&self.replaces, Type::BOOL),
             ]),
         }
         parameters

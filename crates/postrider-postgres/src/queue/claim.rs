@@ -9,6 +9,7 @@ use postrider_core::queue::{Ask, Claimed, Extended, LeasedRow, Spans, Token};
 use postrider_core::refusal::subscription_missing;
 use postrider_core::settle::MemberId;
 use postrider_core::subscription::{Rate, SubscriptionId};
+use postrider_core::unique::is_replaceable;
 use postrider_core::{Event, EventId, Result, Subscription, Timestamp, limits};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -114,9 +115,29 @@ pub(super) async fn claimed(
         let reader = store.reader.session().await?;
         known.extend(events_of(&reader, unknown).await?);
     }
+    let replaceable: Vec<i64> = found
+        .iter()
+        .flat_map(|row| row.spans.iter())
+        .filter(|id| known.get(id).is_some_and(|event| is_replaceable(event)))
+        .map(|id| id.0)
+        .collect();
+    for id in superseded(store, &replaceable).await? {
+        known.remove(&id);
+    }
     let token = found.first().map_or(Token(0), |row| row.token);
     let rows = found.into_iter().map(|row| row.leased(&mut known)).collect();
     Ok(Claimed { token, at, rows, paused })
+}
+
+/// Which of some events a newer one has taken the place of. Asked after the claim is committed: what is superseded later has
+/// begun.
+async fn superseded(store: &Inner, replaceable: &[i64]) -> Result<Vec<EventId>> {
+    if replaceable.is_empty() {
+        return Ok(Vec::new());
+    }
+    let reader = store.reader.session().await?;
+    let rows = reader.query(sql!("superseded_list"), &[&replaceable], WHAT).await?;
+    rows.iter().map(|row| row.try_get(0).map(EventId).doing(WHAT)).collect()
 }
 
 fn found_read(rows: &[Row]) -> Result<Vec<Found>> {

@@ -5,6 +5,7 @@
 //! | `atomic` | an event exists if and only if its transaction committed |
 //! | `order` | a transaction's number is fetched before its first id; ids come in the order of the events |
 //! | `idempotency` | a repeated emit is harmless, whoever repeats it and whenever |
+//! | `unique` | a key is taken for a period, and given up to whoever replaces |
 //! | `fidelity` | what is emitted is what is stored |
 //! | `libraries` | the same holds with every client library |
 //! | `rights` | a producer can emit and nothing else |
@@ -18,3 +19,4 @@ mod libraries;
 mod order;
 mod rights;
 mod support;
+mod unique;

@@ -136,6 +136,7 @@ async fn keys_and_attempts_go_with_their_events(version: Version) {
         let emit = format!("select postrider.emit('order', 'order', '{key}', idempotency_key => '{key}')");
         scene.run(&emit);
     }
+    scene.run("insert into postrider.superseded values (1), (2)");
     let events = owner.read_all().await.unwrap();
     let rows = vec![owner.row(&events[1]).dead_skipped()];
     owner.settle_rows(events[1].id, rows).await.unwrap();
@@ -149,11 +150,13 @@ async fn keys_and_attempts_go_with_their_events(version: Version) {
     let left = "select string_agg(key, '') || (select string_agg(event_id::text, '') from postrider.attempt)
                 from postrider.idempotency";
     assert_eq!(scene.text(left), "y2", "what is kept keeps what is known about it");
+    assert_eq!(scene.number("select sum(event_id)::bigint from postrider.superseded"), 2);
     let all = DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() };
     scene.store.dead_letter_discard(all, "ann").await.unwrap();
     assert_eq!(scene.prune(DAY).await.removed, 1);
     let left =
-        "select (select count(*) from postrider.idempotency) + (select count(*) from postrider.attempt)";
+        "select (select count(*) from postrider.idempotency) + (select count(*) from postrider.attempt)
+                + (select count(*) from postrider.superseded)";
     assert_eq!(scene.number(left), 0);
 }
 

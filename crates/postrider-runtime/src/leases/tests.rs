@@ -254,6 +254,24 @@ fn a_doubted_claim_gives_back_what_has_not_begun() {
     assert_eq!(fates(&leases.compose(ZERO, SECOND)), [(1, Fate::Split(vec![given(2), given(3)]))]);
 }
 
+/// They are gone from the log or superseded.
+#[test]
+fn events_that_are_left_out_are_done() {
+    let mut leases = leases();
+    let nothing = LeasedRow { events: Vec::new(), ..row(1..=1) };
+    let empty_block = LeasedRow { events: Vec::new(), ..row(2..=4) };
+    let mut holed = row(5..=8);
+    holed.events.remove(1);
+    leases.offer(claimed(1, vec![nothing, empty_block, holed]), ZERO);
+    assert_eq!(leases.unsettled(ZERO, SECOND), 2);
+    let out = leases.hand_out(9, ZERO).unwrap();
+    assert_eq!(out.deliveries.iter().map(|delivery| delivery.id.0).collect::<Vec<_>>(), [5, 7, 8]);
+    finish(&mut leases, out.ticket, &Outcome::Ack, ZERO);
+    let settle = leases.compose(ZERO, SECOND);
+    assert_eq!(fates(&settle), [(1, Fate::Done), (2, Fate::Done), (5, Fate::Done)]);
+    assert_eq!((leases.settled(&settle), leases.is_empty()), (vec![Token(1)], true));
+}
+
 #[test]
 fn a_new_claim_shows_what_is_lost() {
     let keyed = |id, key| {

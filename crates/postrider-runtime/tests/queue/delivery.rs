@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use postrider_core::store::{DeadLetterQuery, LetterId};
-use postrider_core::{Delivery, Event, EventId, Failure, Outcome, QueueStore, Store, Timestamp, queue};
+use postrider_core::{
+    Delivery, Event, EventId, Failure, Outcome, QueueStore, Store, Timestamp, Unique, queue,
+};
 use postrider_runtime::Worker;
 use postrider_testkit::{MemoryTx, MemoryWork};
 use tokio::time::Instant;
@@ -100,6 +102,35 @@ async fn an_outage_costs_no_attempt_and_few_calls() {
     assert_eq!((summary.delivered, summary.failed, summary.dead), (5, 0, 0));
     assert!(scene.ids().len() < 40, "{} calls in two minutes of outage", scene.ids().len());
     assert!(scene.calls().iter().all(|(_, attempt)| *attempt == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_events_that_replace_each_other_only_the_newest_is_handed_out() {
+    for (new, key) in [(unordered(), None), (one_by_one(), None), (subscription(), Some("a"))] {
+        let event = |n: i64| {
+            let event = Event::new("t").unique(Unique::new(format!("{}", n % 3)).replace());
+            key.map_or(event.clone(), |key| event.key(key))
+        };
+        let scene = Scene::with((1..=500).map(event).collect()).await;
+        let summary = scene.until_idle(scene.worker(new, done)).await;
+        assert_eq!((summary.delivered, summary.dead, scene.ids()), (3, 0, vec![498, 499, 500]));
+        assert_eq!(scene.left().await, (0, 0, 0, 0), "the others are done");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_is_put_off_again_and_again_comes_when_it_is_quiet() {
+    let change = || Event::new("t").unique(Unique::new("index").replace()).due_after(SECOND * 5);
+    let scene = Scene::with(vec![change()]).await;
+    let running = scene.start(scene.worker(subscription(), done));
+    for _ in 0..9 {
+        pass(SECOND * 3).await;
+        scene.store.event_emit(vec![change()]).await.unwrap();
+    }
+    pass(SECOND * 30).await;
+    running.stop().await;
+    assert_eq!((scene.ids(), scene.left().await), (vec![10], (0, 0, 0, 0)));
+    assert!(scene.times(10)[0] >= SECOND * 32);
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,14 +39,23 @@ create table postrider_event (
 --     insert into postrider_event (topic, type) select 'order', 'order.created' where changes() = 1;
 --     update postrider_idempotency set event_id = last_insert_rowid()
 --     where key = 'order-42-created' and event_id is null;
+--
+-- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for as long
+-- as its event is kept.
 create table postrider_idempotency (
     key text primary key,
-    event_id integer
+    event_id integer,
+    until integer
 ) strict, without rowid;
 
 -- A key is forgotten with its event.
 create index postrider_idempotency_event
     on postrider_idempotency (event_id);
+
+-- Events whose key a newer one has taken over: a queue that comes to one passes over it. Forgotten with the event.
+create table postrider_superseded (
+    event_id integer primary key
+) strict;
 
 create table postrider_subscription (
     id integer primary key autoincrement,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use postrider_core::store::{EventQuery, Pruned};
 use postrider_core::{Event, EventId, Kind, NewEvent, Position, Result, Start, limits};
 
-use super::state::{Progress, State, Time};
+use super::state::{Progress, State, Taken, Time};
 
 impl State {
     pub(super) fn emit(&mut self, events: &[NewEvent], time: Time) -> Result<Vec<EventId>> {
@@ -19,13 +19,17 @@ impl State {
     }
 
     fn emit_one(&mut self, new: &NewEvent, time: Time) -> EventId {
-        if let Some(first) = new.idempotency().and_then(|key| self.idempotency.get(key)) {
-            return *first;
+        let key = new.idempotency();
+        let holder = key.as_deref().and_then(|key| self.holder(key, time));
+        if let Some(first) = holder.filter(|_| !new.replaces()) {
+            return first;
         }
         let id = EventId(self.newest.0 + 1);
         self.newest = id;
-        if let Some(key) = new.idempotency() {
-            self.idempotency.insert(key.to_owned(), id);
+        self.superseded.extend(holder);
+        if let Some(key) = key {
+            let until = new.unique_for().map(|period| time.now.after(period));
+            self.idempotency.insert(key.into_owned(), Taken { by: id, until });
         }
         let event = Event {
             id,
@@ -39,6 +43,12 @@ impl State {
         };
         self.events.insert(id, Arc::new(event));
         id
+    }
+
+    /// The event that holds an idempotency key and has not given it back.
+    fn holder(&self, key: &str, time: Time) -> Option<EventId> {
+        let taken = self.idempotency.get(key)?;
+        taken.until.is_none_or(|until| until > time.now).then_some(taken.by)
     }
 
     pub(super) fn event_list(&self, query: &EventQuery) -> Vec<Event> {
@@ -82,7 +92,8 @@ impl State {
         let bite = &gone[..gone.len().min(limits::PRUNE_ROWS_MAX)];
         for id in bite {
             self.events.remove(id);
-            self.idempotency.retain(|_, first| first != id);
+            self.idempotency.retain(|_, taken| taken.by != *id);
+            self.superseded.remove(id);
             for progress in self.subscriptions.values_mut() {
                 progress.attempts.remove(id);
                 progress.queue.results.remove(id);

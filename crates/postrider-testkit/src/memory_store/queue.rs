@@ -12,6 +12,7 @@ use postrider_core::queue::{
 use postrider_core::refusal::{lease_is_lost, subscription_missing};
 use postrider_core::settle::{Hold, Lane, MemberId};
 use postrider_core::store::{Cancelled, DeliveryReport, LetterId, ProgressReport};
+use postrider_core::unique::is_replaceable;
 use postrider_core::{
     Delivery, DeliveryState, Event, EventId, Fair, OnDead, Result, Shard, Subscription, Timestamp, limits,
 };
@@ -224,7 +225,7 @@ impl State {
 
     pub(super) fn claim(&mut self, subscription: &Subscription, ask: Ask, time: Time) -> Result<Claimed> {
         let token = Token(self.token_newest.0 + 1);
-        let Self { subscriptions, events, .. } = self;
+        let Self { subscriptions, events, superseded, .. } = self;
         let progress = subscriptions
             .get_mut(&subscription.name)
             .filter(|progress| progress.subscription.id == subscription.id)
@@ -257,6 +258,7 @@ impl State {
                     .events
                     .iter()
                     .filter_map(|id| events.get(&id))
+                    .filter(|event| !(is_replaceable(event) && superseded.contains(&event.id)))
                     .map(|event| edited(event, row))
                     .collect(),
                 is_block: row.is_block(),

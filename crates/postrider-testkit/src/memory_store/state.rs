@@ -32,7 +32,9 @@ pub(super) struct State {
     pub(super) events: BTreeMap<EventId, Arc<Event>>,
     /// The last id that was given out; it outlives the event.
     pub(super) newest: EventId,
-    pub(super) idempotency: BTreeMap<String, EventId>,
+    pub(super) idempotency: BTreeMap<String, Taken>,
+    /// Events whose idempotency key a newer one has taken over.
+    pub(super) superseded: BTreeSet<EventId>,
     pub(super) subscriptions: BTreeMap<String, Progress>,
     pub(super) subscription_newest: SubscriptionId,
     pub(super) schedules: BTreeMap<String, ScheduleReport>,
@@ -46,6 +48,14 @@ pub(super) struct State {
     pub(super) reaps: u64,
     pub(super) effects: Vec<(EventId, String)>,
     pub(super) audit: Vec<AuditLine>,
+}
+
+/// Who holds an idempotency key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) by: EventId,
+    /// None if for as long as the event is kept.
+    pub(super) until: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -110,6 +120,7 @@ impl State {
             events: BTreeMap::new(),
             newest: EventId(0),
             idempotency: BTreeMap::new(),
+            superseded: BTreeSet::new(),
             subscriptions: BTreeMap::new(),
             subscription_newest: SubscriptionId(0),
             schedules: BTreeMap::new(),
