@@ -355,6 +355,12 @@ impl Observer {
         Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
     }
 
+    /// Pages that were looked at for the rows of queues, and the bytes that these take with their indexes.
+    pub async fn queue_pages(&self) -> Result<(i64, i64)> {
+        let row = self.client.query_one(&*text(sql!("bare_buffers")), &[]).await.doing(WHAT)?;
+        Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
+    }
+
     /// Whether a relay stands sentry, ready to be woken.
     pub async fn is_guarded(&self) -> Result<bool> {
         let row = self.client.query_one(&*text(sql!("bare_sentries")), &[]).await.doing(WHAT)?;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Without it, an event would wait for two transactions, and for the worker to hear of the first. Whoever has taken an offer
-//! claims in the worker's name: until it is closed again the worker makes no claim of its own, and does not end.
+//! claims in the worker's name: until it is closed again the worker does not end, and keeps room for what it may bring.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,7 +29,7 @@ enum State {
     #[default]
     Closed,
     Open(Ask),
-    Taken,
+    Taken(Ask),
     Answered(Answer),
 }
 
@@ -51,18 +51,21 @@ impl Offer {
         }
     }
 
-    /// Takes it back. False if the feeder is at it, or was and the answer was not fetched.
-    pub(crate) fn close(&self) -> bool {
+    /// Takes it back, unless the feeder is at it.
+    pub(crate) fn close(&self) {
         let mut state = self.lock();
         if matches!(*state, State::Open(_)) {
             *state = State::Closed;
         }
-        matches!(*state, State::Closed)
     }
 
-    /// Whether the feeder is at it, or was and the answer was not fetched.
-    pub(crate) fn is_taken(&self) -> bool {
-        matches!(*self.lock(), State::Taken | State::Answered(_))
+    /// What it was, if the feeder is at it, or was and the answer was not fetched.
+    pub(crate) fn taken(&self) -> Option<Ask> {
+        match &*self.lock() {
+            State::Taken(ask) => Some(*ask),
+            State::Answered(answer) => Some(answer.ask),
+            State::Closed | State::Open(_) => None,
+        }
     }
 
     /// Waits for what becomes of it once it was taken; none if nothing does. Cancel safe.
@@ -82,7 +85,7 @@ impl Offer {
     pub(crate) fn take(self: &Arc<Self>) -> Option<Taken> {
         let mut state = self.lock();
         let State::Open(ask) = *state else { return None };
-        *state = State::Taken;
+        *state = State::Taken(ask);
         Some(Taken { offer: Arc::clone(self), ask, asked: Instant::now() })
     }
 
@@ -109,7 +112,7 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let mut state = self.offer.lock();
-        if matches!(*state, State::Taken) {
+        if matches!(*state, State::Taken(_)) {
             *state = State::Closed;
         }
         drop(state);
@@ -135,14 +138,16 @@ mod tests {
         offer.open(ASK);
         let taken = offer.take().unwrap();
         assert_eq!(taken.ask, ASK);
-        assert!(offer.take().is_none() && offer.is_taken() && !offer.close());
+        offer.close();
+        assert!(offer.take().is_none());
+        assert_eq!(offer.taken(), Some(ASK));
         offer.open(Ask { rows: 9, ..ASK });
         let claimed =
             Claimed { token: Token(7), at: Timestamp::from_micros(0), rows: Vec::new(), paused: false };
         taken.answer(Ok(claimed));
-        assert!(offer.is_taken(), "until the worker has the answer it must not end");
+        assert_eq!(offer.taken(), Some(ASK), "until the worker has the answer it must not end");
         assert_eq!(offer.answered().await.unwrap().claimed.unwrap().token, Token(7));
-        assert!(!offer.is_taken() && offer.close());
+        assert_eq!(offer.taken(), None);
     }
 
     #[tokio::test]
@@ -150,13 +155,14 @@ mod tests {
         let offer = Arc::new(Offer::default());
         offer.open(ASK);
         drop(offer.take());
-        assert!(offer.answered().await.is_none() && offer.close());
+        assert!(offer.answered().await.is_none() && offer.taken().is_none());
     }
 
     #[test]
     fn an_offer_that_was_taken_back_is_not_there() {
         let offer = Arc::new(Offer::default());
         offer.open(ASK);
-        assert!(offer.close() && offer.take().is_none());
+        offer.close();
+        assert!(offer.take().is_none());
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! It holds no shards: any number of processes run it, and the database shares the work out. All decisions are made by
 //! [`Leases`], [`Breaker`] and [`Poller`], which are pure; this file owns the tasks and the clock. At most one claim, one
-//! settle and one sweep are under way at a time. Leases are extended beside it by `claims.rs`.
+//! settle and one sweep are under way at a time, and a claim by the feeder beside it. Leases are extended beside it by `claims.rs`.
 //!
 //! Every await can be the last: what was claimed and not settled comes back when its lease has run out. Nothing is handed
 //! out while the future of a lost hand-out has not ended, so that a process never works on one event twice at a time.
@@ -271,7 +271,7 @@ impl<S: QueueStore> Queue<S> {
     /// Waits for the next thing to happen. Cancel safe: whatever is not returned is still there.
     async fn wait(&mut self, busy: bool) -> Happened {
         let deadline = self.began + self.next_deadline();
-        let may_claim = self.end.is_none() && !self.is_claiming();
+        let may_claim = self.end.is_none() && self.claiming.is_none();
         tokio::select! {
             biased;
             () = self.context.stop.cancelled(), if self.end.is_none() => Happened::Stop,
@@ -308,7 +308,7 @@ impl<S: QueueStore> Queue<S> {
             if self.sweeping.is_none() {
                 consider(Some(self.sweep_at));
             }
-            if !self.is_claiming() && self.wanted().is_some() {
+            if self.claiming.is_none() && self.ask().is_some() {
                 consider(Some(self.claim_at));
             }
             consider(self.leases.alone_until().filter(|at| *at > now));

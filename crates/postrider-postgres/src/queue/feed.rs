@@ -75,6 +75,7 @@ pub(super) async fn feed(store: &Inner, hold: &Hold, feed: &Feed, ask: Option<As
     };
     let Answers { standing, taken, front, claimed } = plan.carry_out(&mut session, known).await?;
     let left = plan.columns.lanes.into_iter().filter(|lane| !taken.contains(&bucket(lane)));
+    store.hints.put_ranks(id, &plan.new_ranks);
     store.hints.unsure(id, left.collect());
     store.hints.lower(id, &ready);
     store.marked(hold, Some(feed.mark), standing)?;

@@ -130,6 +130,15 @@ impl Hints {
         new
     }
 
+    /// These are known by now.
+    pub(crate) fn put_ranks(&self, id: SubscriptionId, ranks: &[i16]) {
+        let mut queues = self.lock();
+        let known = queues.entry(id).or_default();
+        for rank in ranks {
+            known.fronts.entry(*rank).or_insert(0);
+        }
+    }
+
     /// Notes lanes of which it was not known whether somebody is in them.
     pub(crate) fn unsure(&self, id: SubscriptionId, lanes: Vec<Lane>) {
         if !lanes.is_empty() {

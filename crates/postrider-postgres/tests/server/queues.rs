@@ -9,8 +9,8 @@ use postrider_core::queue::feed::Feeder;
 use postrider_core::queue::{Ask, Claimed, Fate, Feed, QueueSettle, SettledRow};
 use postrider_core::settle::MemberId;
 use postrider_core::{
-    Delivery, Event, EventId, Failure, LeaseBy, LogStore, Mode, NewEvent, NewSubscription, Order, QueueStore,
-    Store, Subscription,
+    Delivery, Event, EventId, Failure, Fair, LeaseBy, LogStore, Mode, NewEvent, NewSubscription, Order,
+    QueueStore, Store, Subscription,
 };
 use postrider_postgres::PostgresStore;
 use postrider_runtime::{Relay, Worker};
@@ -109,6 +109,43 @@ async fn eight_who_claim_share_no_event() {
         }
         assert_eq!((seen.len(), stage.number(LEFT)), (events, 0), "{version:?}");
     }
+}
+
+/// Somebody who brings a thousand times as much as each of the others gets no more than each of them.
+#[tokio::test]
+async fn a_noisy_tenant_gets_one_share_of_fifty() {
+    const QUIET: usize = 49;
+    let stage = Stage::on(Version::V15).await;
+    let mut new = queue().order(Order::None);
+    new.tuning.queue.fair = Fair::Key;
+    let subscription = stage.store.subscription_create(new).await.unwrap();
+    stage.run(
+        "insert into postrider.event (topic, type, key)
+         select 'order', 'order', 'noisy' from generate_series(1, 20000)",
+    );
+    feed(&stage, &subscription).await;
+    let member = stage.store.member_join("ada").await.unwrap();
+    // The noisy one has been served for a while when the others come.
+    let begun = claim(&stage.store, &subscription, member, 500).await;
+    assert_eq!(ack(&stage.store, &subscription, member, &begun).await, []);
+    stage.run(&format!(
+        "insert into postrider.event (topic, type, key)
+         select 'order', 'order', 'quiet ' || n % {QUIET} from generate_series(1, {QUIET} * 20) as n"
+    ));
+    feed(&stage, &subscription).await;
+    let mut served: BTreeMap<String, usize> = BTreeMap::new();
+    let mut left = (QUIET + 1) * 20;
+    while left > 0 {
+        let claimed = claim(&stage.store, &subscription, member, left.min(25)).await;
+        for event in claimed.rows.iter().flat_map(|row| &row.events) {
+            *served.entry(event.key.as_ref().unwrap().to_string()).or_default() += 1;
+        }
+        left -= claimed.rows.len();
+        assert_eq!(ack(&stage.store, &subscription, member, &claimed).await, []);
+    }
+    assert_eq!(served.len(), QUIET + 1);
+    // One claim more or less for where each of them stood.
+    assert!(served.values().all(|count| (19..=21).contains(count)), "{served:?}");
 }
 
 /// What handlers did, in order.

@@ -62,31 +62,40 @@ impl<S: QueueStore> Queue<S> {
 
     /// Whether a claim is under way, by ourselves or by the feeder beside us.
     pub(super) fn is_claiming(&self) -> bool {
-        self.claiming.is_some() || self.context.fed.offer.is_taken()
+        self.claiming.is_some() || self.context.fed.offer.taken().is_some()
     }
 
-    /// Begins a claim if it is time to; until then the feeder may claim for us.
+    /// What is wanted beyond what is being claimed.
+    pub(super) fn ask(&self) -> Option<Ask> {
+        let (mut rows, mut events) = self.wanted()?;
+        let under_way = self.claiming.iter().map(|claiming| claiming.ask);
+        for ask in under_way.chain(self.context.fed.offer.taken()) {
+            (rows, events) = (rows.saturating_sub(ask.rows), events.saturating_sub(ask.events));
+        }
+        let lease = self.subscription.tuning.queue.lease;
+        (rows > 0 && events > 0).then_some(Ask { rows, events, bytes: limits::CHUNK_BYTES_MAX, lease })
+    }
+
+    /// Begins a claim if it is time to, and lets the feeder claim what there is room for besides.
     pub(super) fn begin_claim(&mut self) {
-        if self.is_claiming() {
-            return;
+        if self.claiming.is_none()
+            && self.now() >= self.claim_at
+            && let Some(ask) = self.ask()
+        {
+            // A part is left for the feeder, who is faster.
+            let part = if self.is_beside() { 2 } else { 1 };
+            self.claim(Ask { rows: ask.rows.div_ceil(part), events: ask.events.div_ceil(part), ..ask });
         }
-        let offer = &self.context.fed.offer;
-        let Some((rows, events)) = self.wanted() else {
-            offer.close();
-            return;
-        };
         let queue = &self.subscription.tuning.queue;
-        let ask = Ask { rows, events, bytes: limits::CHUNK_BYTES_MAX, lease: queue.lease };
-        if self.now() < self.claim_at {
-            // Limits of all members together are for claims only: those who feed must not wait for anybody.
-            if queue.total.is_none() && queue.rate.is_none() {
-                offer.open(ask);
-            }
-            return;
+        // Limits of all members together are for claims only: those who feed must not wait for anybody.
+        let limited = queue.total.is_some() || queue.rate.is_some();
+        match self.ask().filter(|_| !limited) {
+            Some(ask) => self.context.fed.offer.open(ask),
+            None => self.context.fed.offer.close(),
         }
-        if !offer.close() {
-            return;
-        }
+    }
+
+    fn claim(&mut self, ask: Ask) {
         let member = self.context.membership.borrow().member;
         let (store, subscription) = (self.store.clone(), Arc::clone(&self.subscription));
         let last = self.idle.swept && self.leases.is_empty() && self.is_settled();
@@ -141,10 +150,14 @@ impl<S: QueueStore> Queue<S> {
         Ok(())
     }
 
+    /// Whether there is a feeder beside us.
+    fn is_beside(&self) -> bool {
+        self.beside_at.is_some_and(|at| self.now() < at + BESIDE_FOR)
+    }
+
     /// Shortest wait after a claim that was not full.
     fn claim_every(&self) -> Duration {
-        let beside = self.beside_at.is_some_and(|at| self.now() < at + BESIDE_FOR);
-        if beside { CLAIM_EVERY_BESIDE } else { CLAIM_EVERY }
+        if self.is_beside() { CLAIM_EVERY_BESIDE } else { CLAIM_EVERY }
     }
 
     fn take_claim(&mut self, claimed: Claimed, asked: Instant, lease: Duration) {

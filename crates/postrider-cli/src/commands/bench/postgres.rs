@@ -359,50 +359,39 @@ async fn idle(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Meas
     Ok(vec![measure("idle relay, this process", ours), measure("idle relay, the server", theirs)])
 }
 
+/// What was delivered in a while, and what it cost.
+#[derive(Default)]
+struct Held {
+    delivered: u64,
+    /// Seconds of a core on the server, in each half.
+    work: [f64; 2],
+    /// Pages that were looked at for queued rows in the second half.
+    pages: f64,
+    /// Bytes of queued rows and their indexes at the end.
+    bytes: i64,
+}
+
 /// Throughput at twice a thousand a second beside a snapshot that somebody holds all the while.
 async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64, mode: Mode) -> Result<Vec<Measure>> {
     // Two streams of producers begin at once, and only one may make their table.
     bare::truncate(url).await?;
     let observer = Observer::connect(url).await?;
     let dead_before = Observer::connect(url).await?.dead_rows().await?;
-    let mut delivered = [0, 0];
-    let mut halves = [0.0; 2];
-    for (held, delivered) in delivered.iter_mut().enumerate() {
-        if held == 1 {
-            observer.hold_snapshot().await?;
-        }
-        let name = format!("held-{held}");
-        let mut subscription = NewSubscription::new(&name).mode(mode).start(postrider_core::Start::Now);
-        if mode == Mode::Queue {
-            subscription.tuning.queue.lease_by = LeaseBy::Event;
-        }
-        store.subscription_create(subscription.clone()).await?;
-        let count = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&count);
-        let worker = Worker::new(subscription).each(move |_: Delivery| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            std::future::ready(Ok::<(), Error>(()))
-        });
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let relay = Relay::new(store.clone()).retention(None).worker(worker);
-        let running = tokio::spawn(relay.run(async { stopped.await.unwrap_or_default() }));
-        for half in &mut halves {
-            let before = server_work(url).await?;
-            let stamps = Stamps::new(RATE * seconds.div_ceil(2));
-            tokio::try_join!(paced(url, &stamps, RATE, Some(())), paced(url, &stamps, RATE, Some(())))?;
-            *half = server_work(url).await? - before;
-        }
-        *delivered = count.load(Ordering::Relaxed);
-        drop(stop);
-        running.await.map_err(panicked)??;
-        store.subscription_delete(&name, "bench").await?;
-    }
+    let free = deliver_halves(store, url, seconds, mode, "free").await?;
+    observer.hold_snapshot().await?;
+    let held = deliver_halves(store, url, seconds, mode, "held").await?;
     let dead = Observer::connect(url).await?.dead_rows().await?;
     let dead = (dead.0 - dead_before.0, dead.1 - dead_before.1);
     if dead.0 > 0 {
         return Err(Error::new(ErrorKind::Internal, format!("{} dead rows in the log", dead.0)));
     }
-    let [early, late] = halves;
+    let measure = |name, unit, value: f64, reference: f64| Measure {
+        name,
+        value,
+        unit,
+        reference,
+        ratio: value / reference,
+    };
     let names = match mode {
         Mode::Log => {
             ["delivered beside a held snapshot, 2000/s", "the server's work meanwhile, second half to first"]
@@ -411,16 +400,58 @@ async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64, mode: Mod
             ["queue, beside a held snapshot, 2000/s", "queue, the server's work, second half to first"]
         }
     };
-    Ok(vec![
-        Measure {
-            name: names[0],
-            value: delivered[1] as f64,
-            unit: "events",
-            reference: delivered[0] as f64,
-            ratio: delivered[1] as f64 / delivered[0] as f64,
-        },
-        Measure { name: names[1], value: late, unit: "s of a core", reference: early, ratio: late / early },
-    ])
+    let mut measures = vec![
+        measure(names[0], "events", held.delivered as f64, free.delivered as f64),
+        measure(names[1], "s of a core", held.work[1], held.work[0]),
+    ];
+    if mode == Mode::Queue {
+        let pages = |half: &Held| half.pages / (half.delivered as f64 / 2.0);
+        measures.push(measure("queue, pages an event beside it", "pages", pages(&held), pages(&free)));
+        measures.push(measure(
+            "queue, rows and indexes after it",
+            "bytes",
+            held.bytes as f64,
+            free.bytes as f64,
+        ));
+    }
+    Ok(measures)
+}
+
+async fn deliver_halves(
+    store: &PostgresStore,
+    url: &str,
+    seconds: u64,
+    mode: Mode,
+    name: &str,
+) -> Result<Held> {
+    let mut subscription = NewSubscription::new(name).mode(mode).start(postrider_core::Start::Now);
+    if mode == Mode::Queue {
+        subscription.tuning.queue.lease_by = LeaseBy::Event;
+    }
+    store.subscription_create(subscription.clone()).await?;
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&count);
+    let worker = Worker::new(subscription).each(move |_: Delivery| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Ok::<(), Error>(()))
+    });
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let relay = Relay::new(store.clone()).retention(None).worker(worker);
+    let running = tokio::spawn(relay.run(async { stopped.await.unwrap_or_default() }));
+    let mut held = Held::default();
+    for half in &mut held.work {
+        let before = (server_work(url).await?, Observer::connect(url).await?.queue_pages().await?);
+        let stamps = Stamps::new(RATE * seconds.div_ceil(2));
+        tokio::try_join!(paced(url, &stamps, RATE, Some(())), paced(url, &stamps, RATE, Some(())))?;
+        let (pages, bytes) = Observer::connect(url).await?.queue_pages().await?;
+        *half = server_work(url).await? - before.0;
+        (held.pages, held.bytes) = ((pages - before.1.0) as f64, bytes);
+    }
+    held.delivered = count.load(Ordering::Relaxed);
+    drop(stop);
+    running.await.map_err(panicked)??;
+    store.subscription_delete(name, "bench").await?;
+    Ok(held)
 }
 
 /// Seconds for which the server's processes have computed that read and settle for a relay.
