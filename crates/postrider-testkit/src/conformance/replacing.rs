@@ -69,7 +69,7 @@ pub async fn what_has_begun_goes_on<R: Rig<Store: QueueStore>>(rig: &R) -> Kept 
     let begun = worker.claim(9).await?;
     assert_eq!(events_of(&begun), older);
     let newer = worker.emit(vec![newest("a")]).await?;
-    assert_eq!(worker.store.extend(vec![begun.token]).await?.len(), 1);
+    assert_eq!(worker.store.extend(vec![begun.token], Vec::new()).await?.len(), 1);
     assert_eq!(worker.drain().await?, newer);
     worker.ack(&begun).await
 }
