@@ -171,12 +171,6 @@ mod postgresql_18 {
     postrider_testkit::queue_conformance_tests!(PostgresRig::new(Version::V18).await);
 }
 
-mod postgresql_15_by_roles {
-    use super::*;
-    postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V15).await);
-    postrider_testkit::queue_conformance_tests!(PostgresRig::by_roles(Version::V15).await);
-}
-
 mod postgresql_18_by_roles {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V18).await);
