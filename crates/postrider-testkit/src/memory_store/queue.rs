@@ -11,7 +11,7 @@ use postrider_core::queue::{
 };
 use postrider_core::refusal::{lease_is_lost, subscription_missing};
 use postrider_core::settle::{Hold, Lane, MemberId};
-use postrider_core::store::{Cancelled, DeliveryReport, LetterId, ProgressReport};
+use postrider_core::store::{Cancelled, LetterId, ProgressReport};
 use postrider_core::unique::is_replaceable;
 use postrider_core::{
     Delivery, DeliveryState, Event, EventId, Fair, OnDead, Result, Shard, Subscription, Timestamp, limits,
@@ -45,7 +45,7 @@ pub(super) struct Queued {
     pub(super) standing: Standing,
     /// Of the last claim that it had.
     token: Token,
-    started: u32,
+    pub(super) started: u32,
     finished: u32,
     edited: Option<Bytes>,
 }
@@ -89,7 +89,7 @@ impl Queue {
         ready.map(|row| row.virtual_time).min()
     }
 
-    fn lane(&self, lane: &Lane) -> impl Iterator<Item = (&EventId, &Queued)> {
+    pub(super) fn lane(&self, lane: &Lane) -> impl Iterator<Item = (&EventId, &Queued)> {
         self.rows.iter().filter(move |(_, row)| row.parks && row.lane.as_ref() == Some(lane))
     }
 
@@ -582,29 +582,6 @@ impl Progress {
             }
         }
         broken
-    }
-
-    /// What a report says of an event in the queue.
-    pub(super) fn queue_delivery(&self, event: EventId, report: &mut DeliveryReport) {
-        let Some((_, row)) = self.queue.row_of(event) else { return };
-        report.state = DeliveryState::Pending;
-        report.attempts = row.started;
-        match row.standing {
-            Standing::Leased => report.state = DeliveryState::Leased,
-            Standing::Due(at) => report.due_at = Some(at),
-            Standing::Ready => {}
-            Standing::Waiting => {
-                let lane = row.lane.as_ref().expect("only in a lane is waited");
-                let ahead = self.queue.lane(lane).find(|(_, row)| row.standing != Standing::Waiting);
-                report.behind = ahead.map(|(id, _)| *id);
-            }
-        }
-    }
-
-    /// How many events are leased, or are not.
-    pub(super) fn queue_count(&self, leased: bool) -> u64 {
-        let rows = self.queue.rows.values().filter(|row| (row.standing == Standing::Leased) == leased);
-        rows.map(|row| row.events.count() as u64).sum()
     }
 
     /// A dead letter goes round again.

@@ -8,6 +8,7 @@ use postrider_core::{
     DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription,
 };
 
+use super::queue::Standing;
 use super::state::{Progress, State, StoredRow, Time};
 
 /// Parked lanes that a report names.
@@ -141,5 +142,28 @@ impl Progress {
             .collect();
         reports.sort_by_key(|report| report.head);
         reports
+    }
+
+    /// What a report says of an event in the queue.
+    pub(super) fn queue_delivery(&self, event: EventId, report: &mut DeliveryReport) {
+        let Some((_, row)) = self.queue.row_of(event) else { return };
+        report.state = DeliveryState::Pending;
+        report.attempts = row.started;
+        match row.standing {
+            Standing::Leased => report.state = DeliveryState::Leased,
+            Standing::Due(at) => report.due_at = Some(at),
+            Standing::Ready => {}
+            Standing::Waiting => {
+                let lane = row.lane.as_ref().expect("only in a lane is waited");
+                let ahead = self.queue.lane(lane).find(|(_, row)| row.standing != Standing::Waiting);
+                report.behind = ahead.map(|(id, _)| *id);
+            }
+        }
+    }
+
+    /// How many events are leased, or are not.
+    pub(super) fn queue_count(&self, leased: bool) -> u64 {
+        let rows = self.queue.rows.values().filter(|row| (row.standing == Standing::Leased) == leased);
+        rows.map(|row| row.events.count() as u64).sum()
     }
 }
