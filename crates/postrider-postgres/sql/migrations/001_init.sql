@@ -578,7 +578,7 @@ create function postrider.hold_check(subscription bigint, member bigint, known_f
 language plpgsql volatile
 as $$
 declare
-    found record;
+    standing record;
 begin
     perform pg_catalog.pg_advisory_xact_lock_shared(
             ('postrider.shard'::regclass::oid::bigint << 32) | subscription
@@ -587,15 +587,15 @@ begin
             (('postrider.shard'::regclass::oid::bigint + subscription * 7919) % 2147483647)::integer,
             (member % 2147483647)::integer
         );
-    select s.fence, s.paused_at is not null as paused into found
+    select s.fence, s.paused_at is not null as paused into standing
     from postrider.subscription as s
     where s.id = subscription;
-    if found.fence is distinct from known_fence then
+    if standing.fence is distinct from known_fence then
         raise exception using
             errcode = 'PR001',
             message = pg_catalog.format('subscription %s has changed since its owner looked', subscription);
     end if;
-    return found.paused;
+    return standing.paused;
 end
 $$;
 
