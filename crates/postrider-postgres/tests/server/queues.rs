@@ -302,6 +302,35 @@ async fn a_claim_of_a_feeder_survives_a_crash_of_the_server() {
     assert_eq!(ack(&after, &subscription, other, &claimed).await, []);
 }
 
+/// Whoever takes shards over waits for a feed as it does for a settle: both hold the same locks.
+#[tokio::test]
+async fn a_feed_holds_the_locks_of_a_settle() {
+    let stage = Stage::on(Version::V15).await;
+    let subscription = stage.store.subscription_create(queue()).await.unwrap();
+    let owner = Owner::of(&stage.store, &subscription.name).await;
+    let (id, member) = (subscription.id.0, owner.hold.member.0);
+    let session = stage.session().await;
+    let held = "select string_agg(format('%s %s %s %s', classid, objid, objsubid, mode), ', ' order by classid, objid)
+                from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
+    let mut locks = Vec::new();
+    for (text, fenced) in
+        [(include_str!("../../sql/lock_settle.sql"), false), (include_str!("../../sql/hold_check.sql"), true)]
+    {
+        let query = "select fence from postrider.subscription where id = $1";
+        let fence: i64 = session.query_one(query, &[&id]).await.unwrap().get(0);
+        session.batch_execute("begin").await.unwrap();
+        if fenced {
+            session.query(text, &[&id, &member, &fence]).await.unwrap();
+        } else {
+            session.query(text, &[&id, &member]).await.unwrap();
+        }
+        locks.push(session.query_one(held, &[]).await.unwrap().get::<_, Option<String>>(0));
+        session.batch_execute("rollback").await.unwrap();
+    }
+    assert!(locks[0].is_some());
+    assert_eq!(locks[0], locks[1]);
+}
+
 /// Rows that are claimed change no index; what is gone is not in the way of those who come later.
 #[tokio::test]
 async fn a_claim_is_an_update_within_its_page() {
