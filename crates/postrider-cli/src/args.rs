@@ -192,6 +192,8 @@ pub(crate) enum BenchPart {
     Snapshot,
     /// Mode queue: leases by block and by event
     Queue,
+    /// Mode queue: from COMMIT to the handler
+    QueueLatency,
     /// Draining a backlog
     Drain,
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What comes later cannot depend on what earlier statements answered, only on whether they failed: then the server passes
-//! over all that follows, and `commit` rolls back. So whoever has a condition lets a statement fail.
+//! over all that follows, and `commit` rolls back. So whoever has a condition lets a statement fail. What begins the
+//! transaction does not fly with them: somebody who cancels just that would let each of them commit by itself.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

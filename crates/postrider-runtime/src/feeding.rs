@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read ─► events, mark ─► plan ─► feed ─► rows are ready: workers are told
-//!     ▲        │ while a feed is under way the next read goes on,
+//!     ▲        │ with a backlog, the next read goes on while a feed is under way,
 //!     └────────┘ and what it brings goes into one feed
 //! ```
 //!
@@ -118,8 +118,13 @@ impl<S: QueueStore> Feeding<S> {
         self.began.elapsed()
     }
 
-    /// How much may be read beside what waits to be fed.
+    /// How much may be read beside what waits to be fed. While one feed is under way, another read is worth it only if there
+    /// is a backlog: looking for what may come would keep the server from the feed (800 events a second on two processors:
+    /// half of them wait for 4.0 ms and longer instead of 5.3).
     fn room(&self) -> Option<Room> {
+        if self.call.is_some() && !self.reader.behind {
+            return None;
+        }
         let has_room = self.events.len() < limits::CHUNK_EVENTS_MAX && self.bytes < limits::CHUNK_BYTES_MAX;
         has_room.then_some(Room { events: limits::CHUNK_EVENTS_MAX, bytes: limits::CHUNK_BYTES_MAX })
     }

@@ -30,6 +30,8 @@ pub(crate) struct Reader<S: LogStore> {
     pub(crate) rest: Rest,
     /// Whether the last read found the end of the log.
     pub(crate) at_end: bool,
+    /// Whether it found more than it brought.
+    pub(crate) behind: bool,
 }
 
 impl<S: LogStore> Reader<S> {
@@ -46,6 +48,7 @@ impl<S: LogStore> Reader<S> {
             poll_at: Duration::ZERO,
             rest: Rest::Awake,
             at_end: false,
+            behind: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl<S: LogStore> Reader<S> {
     /// Takes note of what a read has found, and decides when the next one comes.
     pub(crate) fn found(&mut self, chunk: &Chunk) {
         let found = !chunk.events.is_empty();
+        self.behind = chunk.more;
         self.at_end = !found && !chunk.more && !chunk.soon;
         let now = self.now();
         if found {

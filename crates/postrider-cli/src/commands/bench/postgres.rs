@@ -45,6 +45,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::Wake,
         BenchPart::Group,
         BenchPart::Snapshot,
+        BenchPart::QueueLatency,
         BenchPart::Queue,
         BenchPart::Drain,
     ];
@@ -67,11 +68,8 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
                 held.extend(held_snapshot(&store, url, args.seconds, Mode::Queue).await?);
                 held
             }
-            BenchPart::Queue => {
-                let mut measures = queue::measure(url, args).await?;
-                measures.extend(queue::latencies(&store, url, args.seconds).await?);
-                measures
-            }
+            BenchPart::Queue => queue::measure(url, args).await?,
+            BenchPart::QueueLatency => queue::latencies(&store, url, args.seconds).await?,
             BenchPart::Drain => match &args.through {
                 Some(pooler) => vec![drains_through(scratch, pooler, args.events as usize).await?],
                 None => drains(url, args.events as usize).await?,
