@@ -58,6 +58,8 @@ pub(crate) struct SharedTail {
     pending_at: Option<Instant>,
     /// Up to which id that window was read.
     pending_to: i64,
+    /// How much of the WAL must be on disk before anybody hands out what was passed to feeders without waiting.
+    owed: Lsn,
 }
 
 /// One fetch under way.
@@ -208,22 +210,39 @@ impl Fetch<'_> {
         let read_to = read.cut_at.unwrap_or(EventId(stretch.up_to));
         let cut = !window.ends_at(read_to);
         (shared.pending_at, shared.pending_to) = (Some(began), read_to.0);
-        // A window without rows, such as one opened by ids that were drawn and not committed yet, hands nothing out.
-        let durable = probe.is_flushed() || (rows.is_empty() && !cut);
-        let inserted = if durable { Lsn::default() } else { probe.inserted };
+        let inserted = match probe.is_flushed() {
+            true => Lsn::default(),
+            // Without rows, as of ids that were drawn and not committed yet: it hands nothing out itself.
+            false if rows.is_empty() && !cut => shared.owed,
+            false => probe.inserted,
+        };
         shared.tail.pending = Some(Pending { window, rows, cut, inserted });
         Ok(true)
     }
 
     /// Whether the window that waits may be handed out. If it had to wait, the subscription may have been paused since it
     /// was read: that is asked for too, and the caller looks at what is known.
+    ///
+    /// What is fed to a queue is handed out with a claim, which is flushed, and so is all WAL before it: the feed, and
+    /// what was emitted. A crash that undoes an event has undone its feed. But windows are shared with those who hand out
+    /// what they read, and lead on from each other: what was not waited for is owed by the next one that is.
     async fn is_on_disk(&self, shared: &mut SharedTail) -> Result<bool> {
         let Some(pending) = &shared.tail.pending else { return Ok(false) };
-        let trusted = self.store.options.durability == Durability::Trust;
-        if trusted || pending.inserted == Lsn::default() {
+        let inserted = pending.inserted;
+        if self.store.holdings.all_feed() {
+            shared.owed = inserted;
             return Ok(true);
         }
-        let inserted = pending.inserted;
+        let trusted = self.store.options.durability == Durability::Trust;
+        if !trusted && inserted != Lsn::default() && !self.is_flushed(shared, inserted).await? {
+            return Ok(false);
+        }
+        shared.owed = Lsn::default();
+        Ok(true)
+    }
+
+    /// Waits a moment for the server to flush its WAL by itself, and lets it do so if it has not for long.
+    async fn is_flushed(&self, shared: &SharedTail, inserted: Lsn) -> Result<bool> {
         for _ in 0..FLUSH_LOOKS {
             if let Some(standing) = flushed_for(&self.session, self.hold.subscription.id, inserted).await? {
                 self.is_paused(standing).await?;

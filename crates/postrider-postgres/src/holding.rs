@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use postrider_core::log::Window;
 use postrider_core::settle::{HeldShard, Hold};
-use postrider_core::{EventId, Position, Result, Shard, ShardSet};
+use postrider_core::{EventId, Mode, Position, Result, Shard, ShardSet};
 
 use crate::fence::{Standing, lost};
 use crate::position::{SHARDS, StoredPosition};
@@ -47,8 +47,10 @@ pub(crate) struct Holding {
     pub(crate) standing: Standing,
     /// When that was found.
     pub(crate) looked_at: Instant,
-    /// When the positions had been loaded.
+    /// When others could see that it was taken.
     pub(crate) taken_at: Instant,
+    /// Whether what is read is fed to a queue.
+    feeds: bool,
     windows: BTreeMap<u64, Window>,
     next: u64,
     pub(crate) settled: Option<Position>,
@@ -64,8 +66,10 @@ pub(crate) struct Start {
 
 impl Holdings {
     /// Remembers what was taken.
-    pub(crate) fn put(&self, hold: &Hold, holding: Holding) {
+    pub(crate) fn put(&self, hold: &Hold, mut holding: Holding) {
         let mut held = self.lock();
+        holding.feeds = hold.subscription.mode == Mode::Queue;
+        holding.taken_at = Instant::now();
         // Nobody asks any more for what only this memory knows: a hold that was lost.
         held.retain(|_, holding| Arc::strong_count(&holding.shards) > 1);
         held.insert(key(hold), holding);
@@ -78,6 +82,11 @@ impl Holdings {
     /// How many subscriptions this process works for.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// Whether all that this process reads is fed to queues.
+    pub(crate) fn all_feed(&self) -> bool {
+        self.lock().values().all(|holding| holding.feeds)
     }
 
     /// Looks into the memory that belongs to a hold; it is fenced if there is none.
@@ -109,6 +118,7 @@ impl Holding {
             standing,
             looked_at: Instant::now(),
             taken_at: Instant::now(),
+            feeds: false,
             windows: BTreeMap::new(),
             next: 1,
             settled: None,

@@ -1,6 +1,6 @@
 //! The server ends in the middle of everything.
 
-use postrider_core::{LogStore, Store};
+use postrider_core::{LogStore, Mode, NewSubscription, Store};
 use postrider_postgres::{Durability, PostgresStore};
 use postrider_testkit::history::Fault;
 use postrider_testkit::postgres::{Database, Server, Settings, Version};
@@ -79,14 +79,29 @@ async fn an_immediate_stop_loses_nothing() {
     }
 }
 
-/// Emits without a flush, hands out, crashes; how much of what was handed out is gone.
-async fn vanished(version: Version, durability: Durability) -> (usize, i64) {
+/// Who reads the same log for a queue: what it reads need not be on disk.
+#[derive(Clone, Copy, PartialEq)]
+enum Feeder {
+    Nobody,
+    /// It has read before the other one takes its subscription.
+    Before,
+    /// It reads first, but both had theirs.
+    Beside,
+}
+
+/// Emits without a flush, hands out, crashes; what was handed out, and what is left.
+async fn vanished(version: Version, durability: Durability, feeder: Feeder) -> (usize, i64) {
     // The server's own writer sleeps, so that nothing reaches the disk unless somebody asks for it.
     let settings = Settings::fast().set("wal_writer_delay", "10s");
     let mut server = Server::start(version, settings);
     let db = server.create_database();
     let stage = Stage { store: PostgresStore::open(options(&db).durability(durability)).await.unwrap(), db };
-    let mut owner = stage.owner("orders").await;
+    stage.store.subscription_create(NewSubscription::new("orders")).await.unwrap();
+    stage.store.subscription_create(NewSubscription::new("fed").mode(Mode::Queue)).await.unwrap();
+    let orders = Owner::of(&stage.store, "orders");
+    let fed = if feeder == Feeder::Nobody { None } else { Some(Owner::of(&stage.store, "fed").await) };
+    let mut orders = Box::pin(orders);
+    let early = if feeder == Feeder::Before { None } else { Some(orders.as_mut().await) };
     let p = stage.session().await;
     run(&p, "set synchronous_commit = off").await;
     // From the beginning of a page on: one that is full is flushed by and by, however the writer sleeps.
@@ -94,6 +109,14 @@ async fn vanished(version: Version, durability: Durability) -> (usize, i64) {
     for n in 0..10 {
         emit(&p, "k", &format!("{n}")).await;
     }
+    if let Some(fed) = fed {
+        let chunk = fed.store.fetch(&fed.hold, fed.at, AMPLE).await.unwrap();
+        assert_eq!(chunk.events.len(), if feeder == Feeder::Before { 10 } else { 0 });
+    }
+    let mut owner = match early {
+        Some(owner) => owner,
+        None => orders.await,
+    };
     let handed_out = owner.read().await.len();
     server.kill_immediate();
     server.start_again();
@@ -103,9 +126,11 @@ async fn vanished(version: Version, durability: Durability) -> (usize, i64) {
 #[tokio::test]
 async fn what_was_handed_out_does_not_vanish_in_a_crash() {
     for version in Version::ALL {
-        assert_eq!(vanished(version, Durability::Flush).await, (10, 10), "{version:?}");
+        for feeder in [Feeder::Nobody, Feeder::Before, Feeder::Beside] {
+            assert_eq!(vanished(version, Durability::Flush, feeder).await, (10, 10), "{version:?}");
+        }
         // Without it they do: so the test above can fail.
-        assert_eq!(vanished(version, Durability::Trust).await, (10, 0), "{version:?}");
+        assert_eq!(vanished(version, Durability::Trust, Feeder::Nobody).await, (10, 0), "{version:?}");
     }
 }
 

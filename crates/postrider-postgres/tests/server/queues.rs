@@ -18,7 +18,7 @@ use postrider_testkit::postgres::{Server, Settings, Version};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::stage::{AMPLE, Owner, Stage, open, until};
+use crate::stage::{AMPLE, Owner, Stage, emit, open, run, until};
 
 const KEYS: usize = 20;
 const LEFT: &str = "select (select count(*) from postrider.queued) + (select count(*) from postrider.claim)";
@@ -277,16 +277,22 @@ async fn a_claim_survives_a_crash_of_the_server() {
     }
 }
 
-/// Nor is one that was given with a feed, whose own commits nobody waits for.
+/// Nor is one that was given with a feed, whose own commits nobody waits for; nor do its events vanish, although their
+/// producer does not wait for the disk either.
 #[tokio::test]
 async fn a_claim_of_a_feeder_survives_a_crash_of_the_server() {
     let mut server = Server::start(Version::V18, Settings::fast().set("wal_writer_delay", "10s"));
     let stage = Stage::in_database(server.create_database()).await;
     let subscription = stage.store.subscription_create(queue()).await.unwrap();
-    let mut owner = Owner::of(&stage.store, &subscription.name).await;
+    let owner = Owner::of(&stage.store, &subscription.name).await;
     let mut feeder = Feeder::new(&subscription, &stage.store.fed(&owner.hold).await.unwrap());
-    stage.store.event_emit(keyed(3)).await.unwrap();
-    let chunk = owner.step(AMPLE).await.unwrap();
+    let p = stage.session().await;
+    run(&p, "set synchronous_commit = off").await;
+    for n in 0..3 {
+        emit(&p, &format!("k{n}"), "").await;
+    }
+    let chunk = owner.store.fetch(&owner.hold, owner.at, AMPLE).await.unwrap();
+    assert_eq!(chunk.events.len(), 3, "nobody waits for the disk before the claim");
     let feed = Arc::new(Feed { mark: chunk.end, rows: feeder.plan(&chunk.events) });
     let ask = Ask { rows: 2, events: 9, bytes: 1 << 30, lease: Duration::from_secs(60) };
     let (_, claimed) = stage.store.feed_and_claim(&owner.hold, feed, chunk.events, ask).await.unwrap();
@@ -299,6 +305,7 @@ async fn a_claim_of_a_feeder_survives_a_crash_of_the_server() {
     let theirs = claim(&after, &subscription, other, 9).await;
     assert_eq!(theirs.rows.len(), 1, "what was claimed is not free, and the third was fed");
     assert!(theirs.token > claimed.token);
+    assert_eq!(stage.number("select count(*) from postrider.event"), 3);
     assert_eq!(ack(&after, &subscription, other, &claimed).await, []);
 }
 
