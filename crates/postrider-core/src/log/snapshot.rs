@@ -72,6 +72,35 @@ impl Snapshot {
     pub fn sees(&self, xid: Xid) -> bool {
         xid < self.xmin || (xid < self.xmax && self.running.binary_search(&xid).is_err())
     }
+
+    /// Whether it sees all that `other` sees.
+    pub fn covers(&self, other: &Self) -> bool {
+        let unseen = self.running.iter().copied().chain((self.xmax.0..other.xmax.0).map(Xid));
+        !unseen.into_iter().any(|xid| other.sees(xid))
+    }
+
+    /// What either of the two sees.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        let (wide, narrow) = if self.xmax >= other.xmax { (self, other) } else { (other, self) };
+        let unseen = wide.running.iter().copied().filter(|xid| !narrow.sees(*xid));
+        Self::without(wide.xmax, unseen.collect())
+    }
+
+    /// What this one sees, and these transactions.
+    #[must_use]
+    pub fn with(&self, xids: &[Xid]) -> Self {
+        let mut xids = xids.to_vec();
+        xids.sort_unstable();
+        let xmax = xids.last().map_or(self.xmax, |last| self.xmax.max(Xid(last.0 + 1)));
+        let unseen = self.running.iter().copied().chain((self.xmax.0..xmax.0).map(Xid));
+        Self::without(xmax, unseen.filter(|xid| xids.binary_search(xid).is_err()).collect())
+    }
+
+    /// Sees everything below `xmax` but these, which are sorted.
+    fn without(xmax: Xid, running: Arc<[Xid]>) -> Self {
+        Self { xmin: running.first().copied().unwrap_or(xmax), xmax, running }
+    }
 }
 
 impl fmt::Display for Snapshot {
@@ -102,6 +131,8 @@ impl FromStr for Snapshot {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -110,6 +141,29 @@ mod tests {
         let seen: Vec<u64> = (8..22).filter(|xid| snapshot.sees(Xid(*xid))).collect();
         assert_eq!(seen, [8, 9, 10, 11, 13, 14, 16, 17, 18, 19]);
         assert!(!Snapshot::empty().sees(Xid::FIRST));
+    }
+
+    fn snapshot() -> impl Strategy<Value = Snapshot> {
+        (3u64..20, 0u64..9, prop::collection::vec(0u64..9, 0..9)).prop_map(|(xmin, span, running)| {
+            let running = running.into_iter().filter(|x| *x < span).map(|x| Xid(xmin + x)).collect();
+            Snapshot::new(Xid(xmin), Xid(xmin + span), running).unwrap()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_seen_together(a in snapshot(), b in snapshot(), xids in prop::collection::vec(3u64..40, 0..9)) {
+            let xids: Vec<Xid> = xids.into_iter().map(Xid).collect();
+            let (both, with) = (a.union(&b), a.with(&xids));
+            for xid in (3..60).map(Xid) {
+                prop_assert_eq!(both.sees(xid), a.sees(xid) || b.sees(xid), "{:?}", xid);
+                prop_assert_eq!(with.sees(xid), a.sees(xid) || xids.contains(&xid), "{:?}", xid);
+            }
+            prop_assert_eq!(a.covers(&b), (3..60).map(Xid).all(|xid| a.sees(xid) || !b.sees(xid)));
+            prop_assert!(both.covers(&a) && both.covers(&b) && with.covers(&a));
+            let again: Snapshot = with.to_string().parse().unwrap();
+            prop_assert_eq!(again, with);
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct Tick {
     pub snapshot: Snapshot,
     /// This moment's own rung.
     pub rung: Rung,
-    /// The rungs below transactions that may still become visible, this moment's own included.
+    /// The rungs below transactions that may still become visible, this moment's own included if a probe has found it.
     pub ladder: Ladder,
 }
 
@@ -52,11 +52,25 @@ impl Tick {
         Self { snapshot, rung, ladder: Ladder::new([rung]) }
     }
 
-    /// The moment of a probe that was made after this one.
+    /// The moment of a probe that was made after this one. What was decoded before it became visible stays seen.
     #[must_use]
     pub fn next(&self, probe: &Probe) -> Self {
-        let ladder = self.ladder.climb(probe.rung(), &probe.snapshot);
-        Self { snapshot: probe.snapshot.clone(), rung: probe.rung(), ladder }
+        let snapshot = if probe.snapshot.covers(&self.snapshot) {
+            probe.snapshot.clone()
+        } else {
+            probe.snapshot.union(&self.snapshot)
+        };
+        let ladder = self.ladder.climb(probe.rung(), &snapshot);
+        let rung = if self.seq() <= probe.seq { probe.rung() } else { nothing_later_than(self.seq()) };
+        Self { snapshot, rung, ladder }
+    }
+
+    /// The moment at which these transactions, too, are known to have committed, of which none has an id above `last_id`:
+    /// they were decoded from the write-ahead log. See `log.rs`.
+    #[must_use]
+    pub fn decoded(&self, xids: &[Xid], last_id: EventId) -> Self {
+        let rung = if last_id.0 <= self.seq() { self.rung } else { nothing_later_than(last_id.0) };
+        Self { snapshot: self.snapshot.with(xids), rung, ladder: self.ladder.clone() }
     }
 
     /// The last id that had been issued: every row that was visible is at or below it.
@@ -104,6 +118,12 @@ impl Probe {
     pub fn is_flushed(&self) -> bool {
         self.flushed >= self.inserted
     }
+}
+
+/// The rung of a moment that no probe has found: true, since no xid is that large, and of no use to a ladder. Only how far
+/// its ids go is known.
+fn nothing_later_than(seq: i64) -> Rung {
+    Rung { next_xid: Xid(i64::MAX as u64), seq }
 }
 
 /// What became visible between two ticks, the first of which is the earlier.
