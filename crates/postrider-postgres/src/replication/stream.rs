@@ -172,6 +172,16 @@ impl Stream {
         })
     }
 
+    /// The bytes of the next change, unread.
+    #[cfg(feature = "bench")]
+    pub(crate) async fn next_unread(&mut self) -> Result<Bytes> {
+        loop {
+            if let Heard::Change(body) = self.heard().await? {
+                return Ok(body);
+            }
+        }
+    }
+
     async fn heard(&mut self) -> Result<Heard> {
         loop {
             self.status_if_due(Answer::Wanted);

@@ -143,6 +143,18 @@ async fn whoever_stops_waiting_loses_nothing(version: Version) {
     assert!(given_up > 100, "it was given up {given_up} times");
 }
 
+async fn the_bare_reader_counts_the_same(version: Version) {
+    let scene = Scene::new(version).await;
+    scene.emit(20, 100);
+    let url = &scene.database.url;
+    for _ in 0..2 {
+        let read = crate::bare::wal::drain(url, &scene.slot, PUBLICATION, 20).await.unwrap();
+        assert_eq!((read.commits, read.rows), (20, 20));
+        assert!(read.bytes > 20 * 100);
+    }
+    crate::bare::wal::slot_create(url, &format!("{}_2", scene.slot)).await.unwrap();
+}
+
 on_each_version!(
     rows_come_as_they_were_written,
     rows_of_every_leaf_are_rows_of_the_log,
@@ -150,4 +162,5 @@ on_each_version!(
     what_was_rolled_back_does_not_come,
     logical_messages_come_with_their_transaction_or_without,
     whoever_stops_waiting_loses_nothing,
+    the_bare_reader_counts_the_same,
 );
