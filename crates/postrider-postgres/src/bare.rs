@@ -2,6 +2,7 @@
 //! on the same server.
 
 pub mod pgmq;
+pub mod wal;
 
 use std::pin::pin;
 use std::time::{Duration, Instant};

@@ -64,26 +64,37 @@ async fn attempt(options: &PostgresOptions, mut config: Config) -> Result<(SslMo
 fn explained(error: tokio_postgres::Error, options: &PostgresOptions, mode: SslMode) -> Error {
     let what = format!("connect to {options}");
     if let Some(failed) = tls_error(&error) {
-        let advice = advice(failed);
-        return Error::new(ErrorKind::Invalid, format!("cannot {what}: {failed}{advice}"));
+        return tls_failed(failed, &what);
     }
     if has_no_tls(&error) {
-        let advice = "turn it on there (ssl = on), or write sslmode=disable if the way to it is safe";
-        return Error::new(ErrorKind::Invalid, format!("cannot {what}: the server offers no TLS: {advice}"));
+        return tls_missing(&what);
     }
     let is_refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
     let error = from_postgres(error, &what);
     if is_refused && mode == SslMode::Disable {
-        let advice =
-            "this connection is not encrypted; if the server demands that, write sslmode=verify-full";
-        return Error::new(error.kind(), format!("{error}. Or: {advice}"));
+        return Error::new(error.kind(), format!("{error}. Or: {PLAIN_ADVICE}"));
     }
     error
 }
 
+/// For whoever is refused and came without encryption.
+pub(crate) const PLAIN_ADVICE: &str =
+    "this connection is not encrypted; if the server demands that, write sslmode=verify-full";
+
+/// The server has not proved who it is, or wants us to.
+pub(crate) fn tls_failed(failed: &rustls::Error, what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("cannot {what}: {failed}{}", advice(failed)))
+}
+
+/// The server has no TLS.
+pub(crate) fn tls_missing(what: &str) -> Error {
+    let advice = "turn it on there (ssl = on), or write sslmode=disable if the way to it is safe";
+    Error::new(ErrorKind::Invalid, format!("cannot {what}: the server offers no TLS: {advice}"))
+}
+
 /// The error of rustls among the causes of another. An I/O error hides what it was made from.
-fn tls_error(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
-    let mut cause = error.source();
+pub(crate) fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    let mut cause = Some(error);
     while let Some(error) = cause {
         let hidden = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let found = hidden.and_then(|hidden| hidden.downcast_ref()).or_else(|| error.downcast_ref());

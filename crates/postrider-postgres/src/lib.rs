@@ -33,6 +33,7 @@
 //! | `session`, `flight`, `link`, `statement`, `values` | who talks to the server, and how? |
 //! | `reach`, `settings`, `pooler` | by which way, and what does that change? |
 //! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
+//! | `replication` | what does the server tell of its write-ahead log? |
 //! | `wake`, `sentry` | who tells a relay that sleeps, and why is nothing slept through? |
 //! | `position`, `position_swap` | how far has a shard come, and where is that written? |
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
@@ -131,6 +132,8 @@ mod probe;
 mod prune;
 mod queue;
 mod reach;
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the source `wal` is being built on it"))]
+mod replication;
 mod report;
 mod ring;
 mod roles;

@@ -110,8 +110,13 @@ impl Tls {
         }
     }
 
-    /// Reads the files and makes what encrypts connections.
+    /// Reads the files and makes what encrypts the client library's connections.
     pub(crate) fn connector(&self, mode: SslMode) -> Result<MakeRustlsConnect> {
+        self.client(mode).map(MakeRustlsConnect::new)
+    }
+
+    /// The same for connections of our own.
+    pub(crate) fn client(&self, mode: SslMode) -> Result<ClientConfig> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = self.verifier(mode, &provider)?;
         let builder = ClientConfig::builder_with_provider(provider)
@@ -129,7 +134,7 @@ impl Tls {
             _ => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        Ok(MakeRustlsConnect::new(config))
+        Ok(config)
     }
 
     fn verifier(&self, mode: SslMode, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>> {

@@ -1,0 +1,242 @@
+//! Which event a row of the log is.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postrider_core::log::{LogRow, Xid};
+use postrider_core::{Error, ErrorKind, Event, EventId, Headers, Key, Kind, Result, Timestamp, Topic};
+use tokio_postgres::types::{FromSql, Type};
+
+use super::pgoutput::{Cell, Column, Relation};
+use super::stream::Row;
+use crate::values::At;
+
+/// The columns of the log and their types.
+static COLUMNS: [(&str, Type); FIELDS] = [
+    ("xid", Type::XID8),
+    ("id", Type::INT8),
+    ("created_at", Type::TIMESTAMPTZ),
+    ("due_at", Type::TIMESTAMPTZ),
+    ("topic", Type::TEXT),
+    ("type", Type::TEXT),
+    ("key", Type::TEXT),
+    ("headers", Type::JSON),
+    ("payload", Type::BYTEA),
+];
+const XID: usize = 0;
+const ID: usize = 1;
+const CREATED_AT: usize = 2;
+const DUE_AT: usize = 3;
+const TOPIC: usize = 4;
+const TYPE: usize = 5;
+const KEY: usize = 6;
+const HEADERS: usize = 7;
+const PAYLOAD: usize = 8;
+const FIELDS: usize = 9;
+
+/// Reads rows of the log. Where which column is, is found out once for each relation.
+#[derive(Debug, Default)]
+pub(crate) struct EventReader {
+    known: Option<Known>,
+}
+
+/// The values of a row, in the order of [`COLUMNS`].
+type Cells<'a> = [Cell<'a>; FIELDS];
+
+#[derive(Debug)]
+struct Known {
+    relation: Arc<Relation>,
+    /// For each column of the relation, which of [`COLUMNS`] it is.
+    fields: Vec<usize>,
+}
+
+impl EventReader {
+    /// The event that a row of the log is. Its payload is copied: a slice would keep all alive that was received with it.
+    pub(crate) fn read(&mut self, row: &Row) -> Result<LogRow> {
+        let known = match self.known.take() {
+            Some(known) if Arc::ptr_eq(&known.relation, &row.relation) => known,
+            _ => Known::of(&row.relation)?,
+        };
+        let known = self.known.insert(known);
+        let mut cells = [Cell::Null; FIELDS];
+        for (field, cell) in known.fields.iter().zip(row.columns.iter()) {
+            cells[*field] = cell;
+        }
+        Ok(LogRow { xid: Xid(u64::from_be_bytes(fixed(&cells, XID)?)), event: Arc::new(event(&cells)?) })
+    }
+}
+
+impl Known {
+    fn of(relation: &Arc<Relation>) -> Result<Self> {
+        let mut fields = Vec::with_capacity(FIELDS);
+        for column in &relation.columns {
+            let field = field(relation, column)?;
+            if fields.contains(&field) {
+                return Err(unfit(relation, &format!("has the column {} twice", column.name)));
+            }
+            fields.push(field);
+        }
+        match (0..FIELDS).find(|field| !fields.contains(field)) {
+            None => Ok(Self { relation: Arc::clone(relation), fields }),
+            Some(missing) => {
+                Err(unfit(relation, &format!("is sent without the column {}", COLUMNS[missing].0)))
+            }
+        }
+    }
+}
+
+fn field(relation: &Relation, column: &Column) -> Result<usize> {
+    let found = COLUMNS.iter().position(|(name, _)| *name == column.name);
+    let field = found.ok_or_else(|| {
+        unfit(relation, &format!("has a column {} that this version does not know", column.name))
+    })?;
+    if COLUMNS[field].1.oid() == column.type_oid {
+        return Ok(field);
+    }
+    Err(unfit(relation, &format!("has a column {} of another type (oid {})", column.name, column.type_oid)))
+}
+
+fn unfit(relation: &Relation, told: &str) -> Error {
+    let Relation { namespace, name, .. } = relation;
+    let advice = "publish the log whole, and upgrade this program if the schema is newer";
+    Error::new(ErrorKind::Incompatible, format!("the table {namespace}.{name} {told}: {advice}"))
+}
+
+/// As `event_row.rs` reads one that was selected.
+fn event(cells: &Cells<'_>) -> Result<Event> {
+    Ok(Event {
+        id: EventId(i64::from_be_bytes(fixed(cells, ID)?)),
+        topic: Topic::new(text(cells, TOPIC)?.ok_or_else(|| damaged(TOPIC))?),
+        kind: Kind::new(text(cells, TYPE)?.ok_or_else(|| damaged(TYPE))?),
+        key: text(cells, KEY)?.map(Key::new),
+        payload: match cells[PAYLOAD] {
+            Cell::Binary(payload) => Bytes::copy_from_slice(payload),
+            Cell::Null | Cell::Unchanged | Cell::Text(_) => return Err(damaged(PAYLOAD)),
+        },
+        headers: text(cells, HEADERS)?.map(Headers::from_json).unwrap_or_default(),
+        created_at: at(cells, CREATED_AT)?.ok_or_else(|| damaged(CREATED_AT))?,
+        due_at: at(cells, DUE_AT)?,
+    })
+}
+
+fn fixed(cells: &Cells<'_>, field: usize) -> Result<[u8; 8]> {
+    match cells[field] {
+        Cell::Binary(bytes) => bytes.try_into().map_err(|_| damaged(field)),
+        Cell::Null | Cell::Unchanged | Cell::Text(_) => Err(damaged(field)),
+    }
+}
+
+fn at(cells: &Cells<'_>, field: usize) -> Result<Option<Timestamp>> {
+    if cells[field] == Cell::Null {
+        return Ok(None);
+    }
+    let raw = fixed(cells, field)?;
+    At::from_sql(&Type::TIMESTAMPTZ, &raw).map(|at| Some(at.0)).map_err(|_| damaged(field))
+}
+
+/// Texts are the same in both formats.
+fn text<'a>(cells: &Cells<'a>, field: usize) -> Result<Option<&'a str>> {
+    match cells[field] {
+        Cell::Null => Ok(None),
+        Cell::Text(bytes) | Cell::Binary(bytes) => {
+            std::str::from_utf8(bytes).map(Some).map_err(|_| damaged(field))
+        }
+        Cell::Unchanged => Err(damaged(field)),
+    }
+}
+
+fn damaged(field: usize) -> Error {
+    let name = COLUMNS[field].0;
+    Error::new(ErrorKind::Corrupt, format!("cannot read the log: an event's {name} is not as it has to be"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pgoutput::Change;
+    use super::super::pgoutput::tests::{Given, insert, relation};
+    use super::*;
+
+    fn columns() -> Vec<(String, u32)> {
+        COLUMNS.iter().map(|(name, known)| ((*name).to_owned(), known.oid())).collect()
+    }
+
+    fn values() -> Vec<Given> {
+        let number = |number: i64| Given::Binary(number.to_be_bytes().to_vec());
+        let text = |text: &str| Given::Binary(text.as_bytes().to_vec());
+        let (key, headers) = (text("42"), text("{\"a\": \"b\"}"));
+        let payload = Given::Binary(vec![0, 255]);
+        vec![number(7), number(8), number(0), Given::Null, text("order"), text("made"), key, headers, payload]
+    }
+
+    fn row(columns: &[(String, u32)], values: &[Given]) -> Row {
+        let Some(Change::Relation(relation)) = Change::read(relation(1, "postrider", "event", columns))
+        else {
+            panic!("it is a relation");
+        };
+        let Some(Change::Insert { columns, .. }) = Change::read(insert(1, values)) else {
+            panic!("it is an insert");
+        };
+        Row { relation: Arc::new(relation), columns }
+    }
+
+    #[test]
+    fn a_row_is_an_event_in_whatever_order_its_columns_come() {
+        let mut reader = EventReader::default();
+        let (mut columns, mut values) = (columns(), values());
+        for _ in 0..FIELDS {
+            let LogRow { xid, event } = reader.read(&row(&columns, &values)).unwrap();
+            assert_eq!((xid, event.id), (Xid(7), EventId(8)));
+            assert_eq!((event.topic.as_str(), event.kind.as_str()), ("order", "made"));
+            assert_eq!(event.key.as_ref().map(Key::as_str), Some("42"));
+            assert_eq!(event.headers.get("a"), Some("b"));
+            assert_eq!(event.payload[..], [0, 255]);
+            assert_eq!((event.created_at.as_micros(), event.due_at), (946_684_800_000_000, None));
+            columns.rotate_left(1);
+            values.rotate_left(1);
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_another_is_refused_in_words() {
+        let mut without = columns();
+        without.remove(KEY);
+        let mut with = columns();
+        with.push(("more".to_owned(), 25));
+        let mut twice = columns();
+        twice.push(("key".to_owned(), 25));
+        let mut other = columns();
+        other[ID].1 = 23;
+        for (columns, says) in [
+            (without, "without the column key"),
+            (with, "has a column more that this version does not know"),
+            (twice, "has the column key twice"),
+            (other, "has a column id of another type (oid 23)"),
+        ] {
+            let error = EventReader::default().read(&row(&columns, &values())).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Incompatible);
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_refused_without_repeating_them() {
+        let long = || Given::Binary(b"secret".to_vec());
+        for (field, bad) in [
+            (XID, Given::Null),
+            (XID, long()),
+            (ID, Given::Text(b"secret".to_vec())),
+            (CREATED_AT, Given::Null),
+            (DUE_AT, long()),
+            (TOPIC, Given::Null),
+            (TYPE, Given::Unchanged),
+            (KEY, Given::Binary(b"secret\xff".to_vec())),
+            (PAYLOAD, Given::Null),
+            (PAYLOAD, Given::Unchanged),
+        ] {
+            let mut values = values();
+            values[field] = bad;
+            let error = EventReader::default().read(&row(&columns(), &values)).unwrap_err().to_string();
+            assert!(error.contains(COLUMNS[field].0) && !error.contains("secret"), "{error}");
+        }
+    }
+}
