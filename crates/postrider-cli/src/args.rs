@@ -186,6 +186,8 @@ pub(crate) enum BenchPart {
     Idle,
     /// Relays that producers wake: the first event after a rest, and what the trigger costs producers
     Wake,
+    /// Source hybrid beside a bare reader of a slot; the server needs wal_level = logical
+    Wal,
     /// Several processes that share the work, and a crash of one
     Group,
     /// Delivery beside a snapshot that somebody holds
@@ -302,6 +304,9 @@ pub(crate) struct RelayArgs {
     /// Longest time that a drain may take
     #[arg(long, value_name = "DURATION", value_parser = drain_within, default_value = "30s", allow_hyphen_values = true)]
     pub(crate) drain_within: Duration,
+    /// Where events are read: in their table, or in the server's write-ahead log, and in the table whenever that cannot be
+    #[arg(long, value_enum, default_value = "poll")]
+    pub(crate) source: SourceArg,
     /// How long delivered events are kept
     #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
     pub(crate) retention: Duration,
@@ -656,6 +661,16 @@ pub(crate) enum StoreCommand {
         #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
         retention: Duration,
     },
+}
+
+/// Where a relay reads events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SourceArg {
+    /// In their table
+    #[default]
+    Poll,
+    /// In PostgreSQL's write-ahead log, through a replication slot; in the table whenever that cannot be
+    Hybrid,
 }
 
 /// How relays at rest learn of new events.

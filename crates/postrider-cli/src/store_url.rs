@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use postrider_core::store::Wake;
 use postrider_core::{Error, ErrorKind, Result};
-use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, TwoPhase};
+use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::args::{STORE_DEFAULT, StoreCommand, WakeArg};
+use crate::args::{STORE_DEFAULT, SourceArg, StoreCommand, WakeArg};
 use crate::commands::store::{AdoptedView, RoleView, RolesView, Script, WakeView};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
@@ -90,6 +90,11 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                     "SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL",
                 ));
             }
+            if matches!(&action, Action::Relay(plan) if plan.source() != SourceArg::Poll) {
+                return Err(Error::invalid(
+                    "SQLite passes no write-ahead log on: its events are read in their table. Leave --source out",
+                ));
+            }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
                 .check(action.first_look() == FirstLook::Thorough);
@@ -111,6 +116,10 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 let adopted = AdoptedView::new(PostgresStore::adopt(options, &context.actor).await?);
                 return context.output.show(&adopted).map(|()| exit::OK);
             }
+            let options = match &action {
+                Action::Relay(plan) if plan.source() == SourceArg::Hybrid => options.source(Source::Hybrid),
+                _ => options,
+            };
             let store = PostgresStore::open(options).await?;
             if let Action::Store(StoreCommand::Wake { wake, no_two_phase }) = action {
                 let two_phase = if no_two_phase { TwoPhase::Unused } else { TwoPhase::Refuse };

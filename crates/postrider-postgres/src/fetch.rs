@@ -16,9 +16,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postrider_core::log::{LogRow, Lsn, Pending, Served, Tail, Tick, Window};
+use postrider_core::log::{LogRow, Lsn, Pending, Served, Snapshot, Tail, Tick, Window, Xid};
 use postrider_core::settle::{Chunk, Hold, Room};
-use postrider_core::{EventId, Position, Result, Shard};
+use postrider_core::{EventId, Mode, Position, Result, Shard};
 use tokio::sync::MutexGuard;
 
 use crate::fence::{Standing, look_again, lost, standing};
@@ -31,6 +31,7 @@ use crate::session::Session;
 use crate::store::Inner;
 use crate::straggler::window_read;
 use crate::turn::Stretch;
+use crate::wal::{Found, Wal};
 
 /// How far below the last id a read begins in the hope to meet transactions that were late. Those that were
 /// later still are looked for once they are known to have committed.
@@ -58,8 +59,21 @@ pub(crate) struct SharedTail {
     pending_at: Option<Instant>,
     /// Up to which id that window was read.
     pending_to: i64,
+    /// Transactions that ticks see because they were decoded, and that no probe has found visible since.
+    early: Vec<Xid>,
+    /// What the last look at the table found visible.
+    visible: Option<Snapshot>,
     /// How much of the WAL must be on disk before anybody hands out what was passed to feeders without waiting.
     owed: Lsn,
+}
+
+impl SharedTail {
+    /// Whether somebody who stands at this tick can read on in the table up to the newest one: all that it sees can be found
+    /// there, and nothing is left out that was seen before. Others may have decoded more than this process.
+    fn leads_on_from(&self, tick: &Tick) -> bool {
+        let newest = self.tail.newest();
+        self.early.is_empty() && newest.is_some_and(|newest| newest.snapshot.covers(&tick.snapshot))
+    }
 }
 
 /// One fetch under way.
@@ -101,6 +115,10 @@ impl Fetch<'_> {
             return Ok(Chunk { paused: true, ..Chunk::empty(self.after) });
         }
         let (stretch, read) = read?;
+        if !probe.snapshot.covers(&window.to.snapshot) {
+            // It was decoded before all of it can be read: the rest of it comes soon.
+            return Ok(Chunk { soon: true, ..Chunk::empty(self.after) });
+        }
         let end = read.cut_at.unwrap_or(EventId(stretch.up_to));
         let chunk = self.chunk(window, self.after.window, &read.rows, end);
         // A window that took long to read may have others behind it by now.
@@ -110,14 +128,22 @@ impl Fetch<'_> {
     /// Finds the window that begins where this subscription stands.
     async fn next_window(&self, tick: &Arc<Tick>) -> Result<Chunk> {
         let mut shared = self.store.tail.lock().await;
+        if let Some(wal) = &self.store.wal {
+            wal.look();
+        }
         if shared.session != self.session.id() {
             // What was remembered under another connection may be from before a crash of the server.
             *shared = SharedTail { session: self.session.id(), ..SharedTail::default() };
+            self.store.wal.iter().for_each(Wal::doubt);
         }
         if shared.tail.newest().is_none() {
             shared.tail.begin(tick);
         }
         match shared.tail.serve(tick) {
+            // Others claim what is fed, and look for it in the table.
+            Served::Window(_) if self.feeds() && !self.is_visible(&mut shared).await? => {
+                Ok(Chunk { soon: true, ..Chunk::empty(self.after) })
+            }
             Served::Window(next) => {
                 let newest = shared.tail.newest().is_some_and(|newest| Arc::ptr_eq(newest, &next.window.to));
                 drop(shared);
@@ -145,11 +171,11 @@ impl Fetch<'_> {
     ) -> Result<Chunk> {
         let taken_at = self.store.holdings.with(self.hold, |holding| holding.taken_at)?;
         let is_later = |at: Option<Instant>| at.is_some_and(|at| at > taken_at);
-        if behind && is_later(shared.newest_at) {
+        if behind && is_later(shared.newest_at) && shared.leads_on_from(tick) {
             let newest = shared.tail.newest().cloned().ok_or_else(|| lost(self.hold))?;
             return self.own_window(tick, newest);
         }
-        if shared.tail.pending.is_none() && !self.look(&mut shared, behind).await? {
+        if shared.tail.pending.is_none() && !self.find(&mut shared, behind).await? {
             return Ok(Chunk { paused: self.known()?.paused, ..Chunk::empty(self.after) });
         }
         if !self.is_on_disk(&mut shared).await? {
@@ -171,7 +197,7 @@ impl Fetch<'_> {
             let chunk = self.chunk(&window, self.number(&window)?, &rows, read_to);
             // Ids were drawn whose rows are not visible: a commit is near.
             Ok(Chunk { soon: rows.is_empty() && !cut, ..chunk })
-        } else if is_later(shared.newest_at) {
+        } else if is_later(shared.newest_at) && shared.leads_on_from(tick) {
             self.own_window(tick, window.to)
         } else {
             Ok(Chunk { soon: true, ..Chunk::empty(self.after) })
@@ -185,6 +211,48 @@ impl Fetch<'_> {
         Ok(Chunk { more: true, ..Chunk::empty(start) })
     }
 
+    /// Finds what lies behind the tail's end: in the stream if that is followed, else in the table. Whether there is a
+    /// window to hand out. `behind` says that the caller does not stand there, and will read from the table.
+    async fn find(&self, shared: &mut SharedTail, behind: bool) -> Result<bool> {
+        let Some(wal) = &self.store.wal else { return self.look(shared, behind).await };
+        let Some(from) = shared.tail.newest().cloned() else { return Ok(false) };
+        let found = if behind || self.feeds() { Found::InTable } else { wal.take(&from.snapshot) };
+        match found {
+            Found::Nothing => Ok(false),
+            Found::Transactions { xids, rows } => {
+                let last_id = rows.last().map_or(EventId(0), |row| row.event.id);
+                let window = Window { to: Arc::new(from.decoded(&xids, last_id)), from };
+                shared.early.extend(xids);
+                (shared.pending_at, shared.pending_to) = (Some(Instant::now()), window.to.seq());
+                let (rows, inserted) = (rows.into(), shared.owed);
+                shared.tail.pending = Some(Pending { window, rows, cut: false, inserted });
+                Ok(true)
+            }
+            Found::InTable => {
+                let before = wal.before_read();
+                let found = self.look(shared, behind).await?;
+                // Its window, if there is one, is read before anything that comes after it.
+                if let Some(visible) = shared.visible.take() {
+                    wal.was_read(before, &visible.union(&from.snapshot));
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    fn feeds(&self) -> bool {
+        self.hold.subscription.mode == Mode::Queue
+    }
+
+    /// Whether all that was decoded can be found in the table by now.
+    async fn is_visible(&self, shared: &mut SharedTail) -> Result<bool> {
+        if !shared.early.is_empty() {
+            let (probe, _) = probe_for(&self.session, self.hold.subscription.id).await?;
+            shared.early.retain(|xid| !probe.snapshot.sees(*xid));
+        }
+        Ok(shared.early.is_empty())
+    }
+
     /// Probes, and reads what lies behind the tail's end while at it. Whether there is a window to hand out.
     async fn look(&self, shared: &mut SharedTail, forced: bool) -> Result<bool> {
         let Some(from) = shared.tail.newest().cloned() else { return Ok(false) };
@@ -194,7 +262,12 @@ impl Fetch<'_> {
         let id = self.hold.subscription.id;
         let (probe, standing, mut read) =
             log_look(&self.session, id, stretch, &from.snapshot, &self.store.appetite).await?;
-        if self.is_paused(standing).await? || !(forced || from.is_outdated_by(&probe)) {
+        if self.is_paused(standing).await? {
+            return Ok(false);
+        }
+        shared.early.retain(|xid| !probe.snapshot.sees(*xid));
+        shared.visible = Some(probe.snapshot.clone());
+        if !forced && !from.is_outdated_by(&probe) {
             return Ok(false);
         }
         let window = Window { to: Arc::new(from.next(&probe)), from };

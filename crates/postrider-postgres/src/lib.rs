@@ -132,7 +132,6 @@ mod probe;
 mod prune;
 mod queue;
 mod reach;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the source `wal` is being built on it"))]
 mod replication;
 mod report;
 mod ring;
@@ -153,6 +152,7 @@ mod tls;
 mod turn;
 mod values;
 mod wake;
+mod wal;
 mod work;
 
 pub use tokio_postgres;
@@ -167,4 +167,5 @@ pub use roles::{RoleKind, Roles, producer_grants};
 pub use statement::Schema;
 pub use store::PostgresStore;
 pub use wake::TwoPhase;
+pub use wal::{Reading, Source};
 pub use work::{Handling, Work, Working, in_transaction};

@@ -21,6 +21,7 @@ use crate::settle::settle_apply;
 use crate::store::{Inner, PostgresStore};
 use crate::values::XidValue;
 use crate::wake::wake_get;
+use crate::wal::Wal;
 use crate::work::{Work, work_do};
 use crate::{due, fetch, member, self_test, shard};
 
@@ -98,6 +99,7 @@ impl LogStore for PostgresStore {
         self.inner.identity.set(id, &self.inner.options);
         Ok(taken.map(|(taken, holding)| {
             self.inner.holdings.put(&taken.hold, holding);
+            self.inner.wal.iter().for_each(Wal::want);
             taken
         }))
     }
@@ -164,7 +166,14 @@ impl LogStore for PostgresStore {
     }
 
     async fn wake(&self) {
-        self.inner.wake.notified().await;
+        let told = self.inner.wake.notified();
+        match &self.inner.wal {
+            None => told.await,
+            Some(wal) => tokio::select! {
+                () = told => {}
+                () = wal.news() => {}
+            },
+        }
     }
 
     async fn watch(&self) -> Option<Watch> {

@@ -9,6 +9,7 @@ use tokio_postgres::Config;
 use crate::pooler::Pooler;
 use crate::statement::Schema;
 use crate::tls::Tls;
+use crate::wal::Source;
 
 /// How a [`PostgresStore`](crate::PostgresStore) is opened.
 ///
@@ -30,6 +31,7 @@ pub struct PostgresOptions {
     pub(crate) straggler_budget: i64,
     pub(crate) pooler: Pooler,
     pub(crate) rest_max: Duration,
+    pub(crate) source: Source,
 }
 
 /// What must be on the server's disk before an event is handed out.
@@ -76,6 +78,7 @@ impl PostgresOptions {
             straggler_budget: 1_000_000,
             pooler,
             rest_max: Duration::from_secs(5),
+            source: Source::default(),
         };
         options.prepare();
         Ok(options)
@@ -131,6 +134,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = timeout;
+        self
+    }
+
+    /// Where the log is read: in its table by default.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        self.source = source;
         self
     }
 

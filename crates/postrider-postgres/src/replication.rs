@@ -37,9 +37,8 @@ use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 
 pub(crate) use event::EventReader;
-pub(crate) use pgoutput::{Relation, Value};
-pub(crate) use refusal::{Refusal, refusal, sqlstate};
-pub(crate) use stream::{Row, Said, Stream};
+pub(crate) use refusal::{Refusal, refusal};
+pub(crate) use stream::{Said, Stream};
 
 use crate::options::PostgresOptions;
 use crate::tls::SslMode;
@@ -67,8 +66,6 @@ pub(crate) struct Replication {
 pub(crate) struct System {
     pub(crate) id: String,
     pub(crate) timeline: u32,
-    /// How far its write-ahead log is flushed.
-    pub(crate) flushed: Lsn,
 }
 
 /// A slot that was just made.
@@ -142,7 +139,7 @@ impl Replication {
             let row = rows.first()?;
             let id = row.first()?.clone()?;
             let timeline = row.get(1)?.as_deref()?.parse().ok()?;
-            Some(System { id, timeline, flushed: lsn_read(row.get(2)?.as_deref()?)? })
+            Some(System { id, timeline })
         };
         read().ok_or_else(|| nonsense(what, "no identity"))
     }

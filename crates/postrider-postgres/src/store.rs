@@ -30,6 +30,7 @@ use crate::session::{Role, Session};
 use crate::straggler::Stragglers;
 use crate::subscription::Change;
 use crate::wake::{TwoPhase, tell};
+use crate::wal::{Reading, Source, Wal};
 use crate::{
     adopt, check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription, wake,
 };
@@ -90,6 +91,8 @@ pub(crate) struct Inner {
     pub(crate) wake: Notify,
     /// Waits for what others write.
     pub(crate) sentry: Sentry,
+    /// The log as the server's write-ahead log tells it, if that is wanted.
+    pub(crate) wal: Option<Wal>,
 }
 
 impl PostgresStore {
@@ -109,7 +112,7 @@ impl PostgresStore {
         if way.is_pooled() {
             info!(store = %options, "connected through a transaction pooler: new events are found by polling");
         }
-        let inner = Inner {
+        let inner = Arc::new_cyclic(|store| Inner {
             identity: Identity::new(id),
             payloads,
             reader: SharedLink::new(Role::Reader, &options, &way),
@@ -127,10 +130,11 @@ impl PostgresStore {
             stragglers: Stragglers::default(),
             wake: Notify::new(),
             sentry: Sentry::default(),
+            wal: (options.source == Source::Hybrid).then(|| Wal::begin(store)),
             options,
             way,
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        });
+        Ok(Self { inner })
     }
 
     /// Creates the roles that are absent, and lets each do what it is for and nothing else with this store. Whoever has
@@ -155,6 +159,11 @@ impl PostgresStore {
         let adopted = adopt::adopt(&tx, actor).await?;
         tx.commit("adopt the store").await?;
         Ok(adopted)
+    }
+
+    /// Where this process reads the log now, and how often that has changed.
+    pub fn reading(&self) -> (Reading, u64) {
+        self.inner.wal.as_ref().map_or((Reading::Table, 0), |wal| (wal.reading(), wal.switches()))
     }
 
     /// Whether its connections go through a pooler, so that new events are polled for: nothing else can be.

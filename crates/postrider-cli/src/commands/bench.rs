@@ -9,6 +9,7 @@ mod queue;
 mod rounds;
 mod sqlite;
 mod wake;
+mod wal;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{Context, subscription};
-use crate::args::{DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT, RelayArgs, SubscriptionArgs};
+use crate::args::{DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT, RelayArgs, SourceArg, SubscriptionArgs};
 use crate::output::{Page, View};
 use crate::{exit, signal, text};
 
@@ -21,6 +21,7 @@ pub(crate) struct Plan {
     ends: Ends,
     drain_within: Duration,
     retention: Duration,
+    source: SourceArg,
 }
 
 /// When a relay ends by itself.
@@ -41,7 +42,13 @@ impl Plan {
             ends: if args.once { Ends::WhenIdle } else { Ends::Never },
             drain_within: args.drain_within,
             retention: args.retention,
+            source: args.source,
         })
+    }
+
+    /// Where events are read.
+    pub(crate) fn source(&self) -> SourceArg {
+        self.source
     }
 
     /// Everything that is emitted, on stdout.
@@ -53,6 +60,7 @@ impl Plan {
             ends: Ends::Never,
             drain_within: DRAIN_WITHIN_DEFAULT,
             retention: RETENTION_DEFAULT,
+            source: SourceArg::default(),
         }
     }
 }

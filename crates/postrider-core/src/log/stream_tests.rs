@@ -266,7 +266,9 @@ impl World {
     fn wrong(&self) -> Vec<i64> {
         let mut windows: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
         for (window, ids) in self.handed_out.iter().enumerate() {
-            ids.iter().for_each(|id| windows.entry(*id).or_default().push(window));
+            for id in ids {
+                windows.entry(*id).or_default().push(window);
+            }
         }
         let window =
             |id: &i64| windows.get(id).filter(|windows| windows.len() == 1).map(|windows| windows[0]);

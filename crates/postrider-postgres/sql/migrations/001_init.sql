@@ -372,6 +372,11 @@ create table postrider.schedule (
 -- Which one is next.
 create index schedule_next on postrider.schedule (next_at) where paused_at is null;
 
+-- Slots that are being made: until their log was read up to where they begin, nobody may go by them.
+create table postrider.new_slot (
+    name text primary key
+);
+
 -- Who destroyed or skipped what, and when.
 create table postrider.audit (
     id bigint generated always as identity primary key,
@@ -568,6 +573,23 @@ revoke execute on function postrider.identify from public;
 -- Whoever may emit is told so by name; see the guide for a producer's grants.
 revoke execute on function postrider.emit from public;
 revoke execute on function postrider.fire from public;
+
+-- Leaves a line about what a relay did with its slot. It runs with the rights of the schema's owner, so that a relay can do
+-- this and write nothing else into the audit.
+create function postrider.slot_note(action text, name text) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover') then
+        raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
+    end if;
+    insert into postrider.audit (at, actor, action, detail)
+    values (postrider.clock(), session_user, slot_note.action, slot_note.name);
+end
+$$;
+
+revoke execute on function postrider.slot_note from public;
 
 -- Lets an owner's transaction go on only if all is as the owner knows it, and keeps it so until the transaction ends: takes
 -- the locks of a settle, then compares the fence. Says whether the subscription is paused.

@@ -286,6 +286,19 @@ CREATE FUNCTION postrider.lives(beat_at timestamp with time zone, lease interval
     LANGUAGE sql PARALLEL SAFE
     RETURN ((postrider.clock() <= (beat_at + lease)) AND ((postrider.clock() >= (beat_at - lease)) OR COALESCE((postrider.clock() <= (steady_since + lease)), true)));
 
+CREATE FUNCTION postrider.slot_note(action text, name text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover') then
+        raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
+    end if;
+    insert into postrider.audit (at, actor, action, detail)
+    values (postrider.clock(), session_user, slot_note.action, slot_note.name);
+end
+$$;
+
 CREATE FUNCTION postrider.wake() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -656,6 +669,10 @@ CREATE TABLE postrider.meta (
     value text NOT NULL
 );
 
+CREATE TABLE postrider.new_slot (
+    name text NOT NULL
+);
+
 CREATE TABLE postrider.position_a (
     subscription_id bigint NOT NULL,
     n bigint NOT NULL,
@@ -925,6 +942,9 @@ ALTER TABLE ONLY postrider.member
 ALTER TABLE ONLY postrider.meta
     ADD CONSTRAINT meta_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY postrider.new_slot
+    ADD CONSTRAINT new_slot_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY postrider.position_a
     ADD CONSTRAINT position_a_pkey PRIMARY KEY (subscription_id, n);
 
@@ -1018,5 +1038,7 @@ REVOKE ALL ON FUNCTION postrider.hold_check(subscription bigint, member bigint, 
 REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.slot_note(action text, name text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.wake() FROM PUBLIC;

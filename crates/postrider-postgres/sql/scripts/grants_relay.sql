@@ -7,7 +7,8 @@
 -- table. A relay ends sessions of relays that are gone by the right that each role has on its own sessions: let all
 -- relays of a store log in as one role, and none needs pg_signal_backend.
 grant usage on schema "schema_name" to role_name;
-grant execute on function postrider.identify, postrider.hold_check, postrider.fire, postrider.ack to role_name;
+grant execute on function postrider.identify, postrider.hold_check, postrider.fire, postrider.ack, postrider.slot_note
+    to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
@@ -39,3 +40,4 @@ grant update (current, switched_at) on postrider.position_table to role_name;
 grant update (started_at, took, member, error) on postrider.attempt to role_name;
 grant delete on postrider.kept_event, postrider.idempotency, postrider.member to role_name;
 grant delete on postrider.delivery, postrider.attempt to role_name;
+grant select, insert, delete on postrider.new_slot to role_name;

@@ -15,9 +15,6 @@ use super::refusal::{During, ServerSaid, lost, nonsense};
 use super::wire::{Frame, Wire};
 use crate::connect::PLAIN_ADVICE;
 
-const POOLER_ADVICE: &str =
-    "if a pooler stands between, name the server itself: replication does not go through it";
-
 /// What an `AuthenticationRequest` can ask for.
 const OK: i32 = 0;
 const CLEARTEXT: i32 = 3;
@@ -184,11 +181,10 @@ impl Login<'_> {
     fn refused(&self, frame: Frame) -> Error {
         let Some(said) = ServerSaid::read(frame.body) else { return self.unexpected(frame.tag) };
         let said = match said.code {
-            SqlState::PROTOCOL_VIOLATION => said.advised(POOLER_ADVICE),
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION if self.is_plain => said.advised(PLAIN_ADVICE),
             _ => said,
         };
-        said.into_error(self.what, During::Other)
+        said.into_error(self.what, During::Login)
     }
 
     fn unexpected(&self, tag: u8) -> Error {

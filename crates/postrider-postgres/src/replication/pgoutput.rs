@@ -62,6 +62,7 @@ pub(crate) struct Columns {
 }
 
 /// One value.
+#[cfg(test)]
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
@@ -116,6 +117,7 @@ impl Columns {
     }
 
     /// The value of a column, counted from 0.
+    #[cfg(test)]
     pub(crate) fn get(&self, index: usize) -> Option<Value> {
         Some(match self.iter().nth(index)? {
             Cell::Null => Value::Null,
@@ -163,6 +165,7 @@ impl fmt::Debug for Message {
     }
 }
 
+#[cfg(test)]
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

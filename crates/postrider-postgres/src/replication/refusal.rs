@@ -32,6 +32,8 @@ pub(crate) enum Refusal {
     NotPermitted,
     /// The server runs with another `wal_level` than `logical`.
     WalLevelTooLow,
+    /// Whoever answers does not know what replication is: a pooler.
+    Pooled,
     /// No slot (`max_replication_slots`) or no sender (`max_wal_senders`) is free.
     Exhausted,
 }
@@ -42,6 +44,7 @@ pub(crate) fn refusal(error: &Error) -> Option<Refusal> {
 }
 
 /// The code with which the server said no, if it did.
+#[cfg(test)]
 pub(crate) fn sqlstate(error: &Error) -> Option<&str> {
     refused(error)?.code.as_ref().map(SqlState::code)
 }
@@ -49,7 +52,9 @@ pub(crate) fn sqlstate(error: &Error) -> Option<&str> {
 /// When it was said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum During {
-    /// While connecting, or in answer to a question.
+    /// While connecting.
+    Login,
+    /// In answer to a question.
     Other,
     /// In answer to `CREATE_REPLICATION_SLOT` or `START_REPLICATION`, of a server with this `wal_level`.
     Slot { is_logical: bool },
@@ -140,13 +145,16 @@ fn classify(code: &SqlState, during: During) -> Option<Refusal> {
             Refusal::NotPermitted
         }
         SqlState::TOO_MANY_CONNECTIONS | SqlState::CONFIGURATION_LIMIT_EXCEEDED => Refusal::Exhausted,
+        SqlState::PROTOCOL_VIOLATION if during == During::Login => Refusal::Pooled,
         SqlState::UNDEFINED_OBJECT if is_slot => Refusal::SlotMissing,
         SqlState::UNDEFINED_OBJECT if during == During::Stream => Refusal::PublicationMissing,
         SqlState::DUPLICATE_OBJECT if is_slot => Refusal::SlotExists,
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE if during == (During::Slot { is_logical: false }) => {
             Refusal::WalLevelTooLow
         }
-        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE | SqlState::UNDEFINED_FILE if during != During::Other => {
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE | SqlState::UNDEFINED_FILE
+            if is_slot || during == During::Stream =>
+        {
             Refusal::SlotLost
         }
         _ => return None,
@@ -176,6 +184,9 @@ fn explained(refusal: Refusal, what: &str, told: &str) -> Error {
             ErrorKind::ReadOnly,
             "this role needs the attribute REPLICATION (alter role … replication), and a line in pg_hba.conf",
         ),
+        Refusal::Pooled => {
+            (ErrorKind::Invalid, "replication does not go through a pooler; name the server itself")
+        }
         Refusal::WalLevelTooLow => (ErrorKind::Invalid, "set wal_level = logical and restart the server"),
         Refusal::Exhausted => {
             (ErrorKind::Unavailable, "raise max_replication_slots or max_wal_senders, or drop unused slots")
@@ -205,10 +216,12 @@ mod tests {
             ("55000", During::Stream, Some(Refusal::SlotLost)),
             ("55000", low, Some(Refusal::WalLevelTooLow)),
             ("58P01", During::Stream, Some(Refusal::SlotLost)),
-            ("42501", During::Other, Some(Refusal::NotPermitted)),
-            ("53300", During::Other, Some(Refusal::Exhausted)),
+            ("08P01", During::Login, Some(Refusal::Pooled)),
+            ("42501", During::Login, Some(Refusal::NotPermitted)),
+            ("53300", During::Login, Some(Refusal::Exhausted)),
             ("53400", slot, Some(Refusal::Exhausted)),
             ("57P01", During::Stream, None),
+            ("42704", During::Other, None),
         ] {
             let error = said(code, during);
             assert_eq!((refusal(&error), sqlstate(&error)), (expected, Some(code)), "{error}");

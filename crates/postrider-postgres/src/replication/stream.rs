@@ -9,8 +9,9 @@
 //!
 //! A server that hears nothing for `wal_sender_timeout` ends the connection, and keeps its log for us until we say that it
 //! may go. So a status goes out every second, whether or not there is anything new, as long as somebody waits in
-//! [`Stream::next`] or [`Stream::idle`]. Each status of the former asks for an answer, so that it says at least so often how
-//! far the server has come: a stream that is silent for longer is in trouble.
+//! [`Stream::next`] or [`Stream::idle`]. Each status of the former asks for an answer, so that a server which has nothing else
+//! to say tells about so often how far it has come. One that is silent for longer reads a large transaction, or is in
+//! trouble: which of them cannot be seen from here. A machine that is gone is noticed by the kernel within half a minute.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -151,6 +152,7 @@ impl Stream {
     pub(crate) async fn end(mut self) -> Result<()> {
         self.status_put(Answer::Unwanted);
         frontend::copy_done(self.wire.outgoing());
+        let what = self.what.clone();
         let ending = async {
             loop {
                 let frame = self.wire.frame_wait().await.map_err(|error| lost(error, &self.what))?;
@@ -168,7 +170,7 @@ impl Stream {
         };
         timeout(END_MAX, ending).await.unwrap_or_else(|_| {
             let told = format!("the server has not ended the stream within {END_MAX:?}");
-            Err(Error::new(ErrorKind::Unavailable, told))
+            Err(Error::new(ErrorKind::Unavailable, format!("cannot {what} to the end: {told}")))
         })
     }
 

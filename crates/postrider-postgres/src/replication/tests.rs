@@ -35,6 +35,9 @@ use std::time::Duration;
 use postrider_testkit::postgres::{Database, Server, Settings, Version};
 use tokio::time::timeout;
 
+use super::pgoutput::{Relation, Value};
+use super::refusal::sqlstate;
+use super::stream::Row;
 use super::*;
 use crate::PostgresStore;
 

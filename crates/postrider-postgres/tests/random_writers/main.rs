@@ -1,6 +1,7 @@
 //! Many writers do whatever writers do, a relay is killed or the server crashes, and afterwards every promise was kept.
 //!
-//! `POSTRIDER_REGROUPINGS` says how often the number of members changes, every two seconds,
+//! `POSTRIDER_REGROUPINGS` says how often the number of members changes, every two seconds, `POSTRIDER_SWITCHES` how often the
+//! stream is cut off,
 //! `POSTRIDER_TRANSACTIONS` says how many transactions are committed over all tests, `POSTRIDER_SEED` repeats a run as far
 //! as chance goes: who is scheduled when is not ours to repeat.
 #![cfg(target_os = "linux")]
@@ -8,6 +9,7 @@
 
 mod group;
 mod receivers;
+mod sources;
 mod writers;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -177,6 +179,16 @@ async fn members_that_come_and_go_lose_nothing_on_postgresql_15() {
 #[tokio::test]
 async fn members_that_come_and_go_lose_nothing_on_postgresql_18() {
     regrouped(Version::V18).await;
+}
+
+#[tokio::test]
+async fn sources_take_turns_unnoticed_on_postgresql_15() {
+    sources::switched(Version::V15).await;
+}
+
+#[tokio::test]
+async fn sources_take_turns_unnoticed_on_postgresql_18() {
+    sources::switched(Version::V18).await;
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ mod queues;
 mod relay;
 mod schedules;
 mod sizes;
+mod sources;
 mod stage;
 mod stragglers;
 mod takeover;

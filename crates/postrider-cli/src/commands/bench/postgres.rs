@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use postrider_core::{Delivery, Error, ErrorKind, LeaseBy, LogStore, Mode, NewSubscription, Result, Store};
 use postrider_postgres::bare::{self, Listener, Observer, Producer, Scratch};
-use postrider_postgres::{PostgresOptions, PostgresStore};
+use postrider_postgres::{PostgresOptions, PostgresStore, Reading};
 use postrider_runtime::{Relay, Worker};
 
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{
     KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, group, panicked,
-    queue, start_relay, wake,
+    queue, start_relay, wake, wal,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -24,7 +24,7 @@ const ROUNDS: usize = 5;
 /// Events that one round of bulk emits writes.
 const BULK: usize = 100_000;
 /// Events a second when latency is measured, and producers that share them.
-const RATE: u64 = 1_000;
+pub(super) const RATE: u64 = 1_000;
 const PACED: u64 = 4;
 
 /// Runs everything in a database that is gone afterwards.
@@ -43,13 +43,17 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::Latency,
         BenchPart::Idle,
         BenchPart::Wake,
+        BenchPart::Wal,
         BenchPart::Group,
         BenchPart::Snapshot,
         BenchPart::QueueLatency,
         BenchPart::Queue,
         BenchPart::Drain,
     ];
-    let wanted: Vec<BenchPart> = parts.into_iter().filter(|part| args.wants(*part)).collect();
+    // Not every server writes enough into its log to be asked for this by the way.
+    let is_asked_for = |part: BenchPart| part != BenchPart::Wal || args.only.contains(&part);
+    let wanted: Vec<BenchPart> =
+        parts.into_iter().filter(|part| args.wants(*part) && is_asked_for(*part)).collect();
     let progress = Progress::new(output, Some(wanted.len() as u64));
     let mut measures = Vec::new();
     for part in wanted {
@@ -62,6 +66,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             BenchPart::Latency => latencies(&store, url, args.seconds).await?,
             BenchPart::Idle => idle(&store, url, args.seconds).await?,
             BenchPart::Wake => wake::measure(url, args).await?,
+            BenchPart::Wal => wal::measure(url, args.seconds).await?,
             BenchPart::Group => group::measure(url).await?,
             BenchPart::Snapshot => {
                 let mut held = held_snapshot(&store, url, args.seconds, Mode::Log).await?;
@@ -171,25 +176,25 @@ async fn bulk(url: &str) -> Result<Measure> {
 }
 
 /// When each numbered event was committed, and when it arrived.
-struct Stamps {
+pub(super) struct Stamps {
     began: Instant,
     sent: Vec<AtomicU64>,
-    came: Vec<AtomicU64>,
+    pub(super) came: Vec<AtomicU64>,
 }
 
 impl Stamps {
-    fn new(events: u64) -> Arc<Self> {
+    pub(super) fn new(events: u64) -> Arc<Self> {
         let zeros = || (0..events).map(|_| AtomicU64::new(0)).collect();
         Arc::new(Self { began: Instant::now(), sent: zeros(), came: zeros() })
     }
 
-    fn note(&self, list: &[AtomicU64], number: u64) {
+    pub(super) fn note(&self, list: &[AtomicU64], number: u64) {
         if let Some(slot) = list.get(number as usize) {
             slot.store(self.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
     }
 
-    fn latencies(&self) -> Samples {
+    pub(super) fn latencies(&self) -> Samples {
         let mut samples = Samples::default();
         for (sent, came) in self.sent.iter().zip(&self.came) {
             let (sent, came) = (sent.load(Ordering::Relaxed), came.load(Ordering::Relaxed));
@@ -304,14 +309,22 @@ pub(super) async fn deliver_for(
     // A listener is connected before anything is sent; the relay is at work when it has delivered something.
     store.event_emit(vec![event(0)]).await?;
     ready.notified().await;
+    streaming(store).await;
     paced(url, &stamps, load.rate, Some(())).await?;
     running.await.map_err(panicked)??;
     store.subscription_delete(&name, "bench").await?;
     Ok(stamps.latencies())
 }
 
+/// Waits until a store that is to follow the write-ahead log does.
+async fn streaming(store: &PostgresStore) {
+    while matches!(store.reading().0, Reading::Without { .. }) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Sends numbered events on time, whatever the last one took.
-async fn paced(url: &str, stamps: &Arc<Stamps>, rate: u64, emit: Option<()>) -> Result<()> {
+pub(super) async fn paced(url: &str, stamps: &Arc<Stamps>, rate: u64, emit: Option<()>) -> Result<()> {
     let mut tasks = Vec::new();
     for lane in 0..PACED {
         let mut producer = Producer::connect(url).await?;

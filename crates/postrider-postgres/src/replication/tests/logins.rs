@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use postrider_testkit::postgres::{Pooler, PoolerSettings, Startup};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 use super::*;
@@ -151,9 +152,18 @@ async fn hosts_are_tried_one_after_the_other_and_sockets_too(version: Version) {
     assert!(error.to_string().contains("target_session_attrs"), "{error}");
 }
 
+async fn a_pooler_on_the_way_is_named(version: Version) {
+    let server = server(version);
+    let pooler = Pooler::start(server, PoolerSettings { sessions: 1, startup: Startup::Refuses });
+    let url = pooler.database(&server.create_database()).url;
+    let error = Replication::connect(&PostgresOptions::from_url(&url).unwrap()).await.err().unwrap();
+    assert_eq!((refusal(&error), error.kind()), (Some(Refusal::Pooled), ErrorKind::Invalid), "{error}");
+}
+
 on_each_version!(
     passwords_are_proved_in_each_way,
     a_server_has_to_prove_who_it_is,
     a_stream_comes_encrypted_too,
     hosts_are_tried_one_after_the_other_and_sockets_too,
+    a_pooler_on_the_way_is_named,
 );

@@ -1,0 +1,183 @@
+//! The log as the server's write-ahead log tells it: transactions arrive when they commit, nobody asks for them.
+//!
+//! ```text
+//!   slot ══ stream ══► follow ──► inbox ──► fetch: a window without a question to the server
+//!                        │          │ nobody takes: discarded, and read from the table
+//!                        ▼          ▼
+//!              confirmed: all that everybody can see by now in the table
+//! ```
+//!
+//! Why both can take turns is proved in `postrider_core::log`. Nothing depends on the stream: whoever reads the log
+//! reads the table whenever there is none, when it lags, and once a second anyway. So the slot is never held by a
+//! subscription that is slow, paused or gone, and one that is lost costs latency only.
+
+mod follow;
+mod inbox;
+mod slot;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use postrider_core::log::{LogRow, Snapshot, Xid};
+use tokio::sync::Notify;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::store::Inner;
+use inbox::Inbox;
+
+/// Longest silence between two looks at the table. It finds what a stream that has died unnoticed does not tell.
+pub(crate) const TABLE_EVERY: Duration = Duration::from_secs(1);
+
+/// Where the log is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// In its table, by asking.
+    #[default]
+    Poll,
+    /// In the server's write-ahead log, through a replication slot, and in the table whenever that cannot be.
+    Hybrid,
+}
+
+/// Where the log is read at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// In its table: nothing else is wanted.
+    Table,
+    /// In the write-ahead log, through this slot.
+    Stream {
+        /// Its name.
+        slot: String,
+    },
+    /// In its table, because of this.
+    Without {
+        /// Why, and what to do about it.
+        why: String,
+    },
+}
+
+/// What a stream has for somebody who stands at the newest tick.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The table has to be read: there is no stream, it lags, or it is time to.
+    InTable,
+    Nothing,
+    /// Transactions that the tick has not seen, with all their rows in the order of ids.
+    Transactions {
+        xids: Vec<Xid>,
+        rows: Vec<LogRow>,
+    },
+}
+
+/// The stream of a process, as those see it who read the log.
+pub(crate) struct Wal {
+    shared: Arc<Shared>,
+    /// Dropped, it ends the task that follows the stream.
+    _alive: watch::Sender<()>,
+}
+
+struct Shared {
+    inbox: Mutex<Inbox>,
+    reading: Mutex<Reading>,
+    switches: AtomicU64,
+    /// Something has arrived.
+    news: Notify,
+    /// Something was taken.
+    room: Notify,
+    /// Somebody wants to read.
+    wanted: Notify,
+}
+
+impl Wal {
+    /// Begins to follow the slot of a store, as soon as somebody holds shards.
+    pub(crate) fn begin(store: &Weak<Inner>) -> Self {
+        let shared = Arc::new(Shared {
+            inbox: Mutex::new(Inbox::new()),
+            reading: Mutex::new(Reading::Without { why: "the stream has not begun".to_owned() }),
+            switches: AtomicU64::new(0),
+            news: Notify::new(),
+            room: Notify::new(),
+            wanted: Notify::new(),
+        });
+        let (alive, gone) = watch::channel(());
+        tokio::spawn(follow::run(Weak::clone(store), Arc::clone(&shared), gone));
+        Self { shared, _alive: alive }
+    }
+
+    /// Somebody holds shards.
+    pub(crate) fn want(&self) {
+        self.shared.wanted.notify_one();
+    }
+
+    /// Somebody looks.
+    pub(crate) fn look(&self) {
+        self.shared.inbox().look();
+    }
+
+    /// What has arrived that `newest` has not seen.
+    pub(crate) fn take(&self, newest: &Snapshot) -> Found {
+        let found = self.shared.inbox().take(newest);
+        if matches!(found, Found::Transactions { .. }) {
+            self.shared.room.notify_one();
+        }
+        found
+    }
+
+    /// The table is about to be read. The answer goes to [`Self::was_read`].
+    pub(crate) fn before_read(&self) -> u64 {
+        self.shared.inbox().generation()
+    }
+
+    /// The table was read up to a tick that sees this; from now on the stream may be followed.
+    pub(crate) fn was_read(&self, before: u64, to: &Snapshot) {
+        self.shared.inbox().was_read(before, to);
+    }
+
+    /// The table is read on another connection, and all that was known is forgotten.
+    pub(crate) fn doubt(&self) {
+        self.shared.inbox().doubt();
+    }
+
+    /// Waits until there is something that nobody has looked at. Cancel safe.
+    pub(crate) async fn news(&self) {
+        let news = self.shared.news.notified();
+        if self.shared.inbox().is_news() {
+            return;
+        }
+        news.await;
+    }
+
+    pub(crate) fn reading(&self) -> Reading {
+        self.shared.reading().clone()
+    }
+
+    /// How often the source has changed.
+    pub(crate) fn switches(&self) -> u64 {
+        self.shared.switches.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Reading> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of where the log is read from now on, and tells people if that is new.
+    fn now_reading(&self, now: Reading) {
+        let before = std::mem::replace(&mut *self.reading(), now.clone());
+        if before == now {
+            return;
+        }
+        self.switches.fetch_add(1, Ordering::Relaxed);
+        match now {
+            Reading::Stream { slot } => info!(slot, "events come from the write-ahead log now"),
+            Reading::Without { why } => warn!("events are read from the table for now: {why}"),
+            Reading::Table => info!("events are read from the table now"),
+        }
+    }
+}

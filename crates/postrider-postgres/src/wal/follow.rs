@@ -1,0 +1,240 @@
+//! Follows a slot, for as long as anybody holds shards.
+
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use postrider_core::log::{LogRow, Lsn, Probe, Xid};
+use postrider_core::subscription::SubscriptionId;
+use postrider_core::{Error, ErrorKind, Result};
+use tokio::sync::{Notify, watch};
+use tokio::time::MissedTickBehavior;
+use tracing::debug;
+
+use super::inbox::{Decoded, TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX};
+use super::slot::{self, Ready};
+use super::{Reading, Shared};
+use crate::probe::probe_for;
+use crate::replication::{EventReader, Replication, Said, Stream};
+use crate::store::Inner;
+
+/// Waits between two attempts.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How often it is found out what may be confirmed.
+const CONFIRM_EVERY: Duration = Duration::from_secs(1);
+/// How often it is found out whether what nobody takes has waited for too long.
+const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(100);
+
+/// Until the store is gone.
+pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch::Receiver<()>) {
+    let mut wait = WAIT_MIN;
+    loop {
+        tokio::select! {
+            _ = gone.changed() => return,
+            () = shared.wanted.notified() => {}
+            () = wanted(&store) => {}
+        }
+        let ended = follow(&store, &shared, &mut gone).await;
+        let was_followed = shared.inbox().is_followed();
+        shared.inbox().end();
+        shared.news.notify_waiters();
+        match ended {
+            Ok(Ended::StoreGone) => return,
+            Ok(Ended::NobodyReads) => {
+                *shared.reading() = Reading::Without { why: "nobody reads".to_owned() };
+                continue;
+            }
+            Err(error) => shared.now_reading(Reading::Without { why: error.to_string() }),
+        }
+        wait = if was_followed { WAIT_MIN } else { (wait * 2).min(WAIT_MAX) };
+        tokio::select! {
+            _ = gone.changed() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Resolves if somebody holds shards.
+async fn wanted(store: &Weak<Inner>) {
+    if store.upgrade().is_none_or(|store| store.holdings.all_feed()) {
+        std::future::pending::<()>().await;
+    }
+}
+
+enum Ended {
+    StoreGone,
+    NobodyReads,
+}
+
+/// From the connection to its end.
+async fn follow(store: &Weak<Inner>, shared: &Shared, gone: &mut watch::Receiver<()>) -> Result<Ended> {
+    let Some(inner) = store.upgrade() else { return Ok(Ended::StoreGone) };
+    let mut replication = Replication::connect(&inner.options).await?;
+    let Ready { slot, publication, must_see } = slot::prepare(&inner, &mut replication).await?;
+    let stream = replication.start(&slot, &publication, Lsn::default()).await;
+    let stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => return Err(slot::explained(&slot, error)),
+    };
+    drop(inner);
+    let new = must_see.as_ref().map(|_| slot.clone());
+    shared.inbox().begin(must_see);
+    shared.now_reading(Reading::Stream { slot: slot.clone() });
+    let mut following =
+        Following { store, shared, stream, transaction: None, xid: 0, events: EventReader::default(), new };
+    let ended = match following.run(gone).await {
+        Ok(ended) => ended,
+        Err(error) => {
+            if let Some(inner) = store.upgrade() {
+                slot::give_up(&inner, &slot, &error).await?;
+            }
+            return Err(error);
+        }
+    };
+    // What was confirmed is told once more, so that the next one need not hear it again.
+    if let Err(error) = following.stream.end().await {
+        debug!(%error, "the stream has not ended well");
+    }
+    Ok(ended)
+}
+
+struct Following<'a> {
+    store: &'a Weak<Inner>,
+    shared: &'a Shared,
+    stream: Stream,
+    /// The one that is being told.
+    transaction: Option<Decoded>,
+    /// The low half of its number.
+    xid: u32,
+    events: EventReader,
+    /// The slot, if it is new and the table was not read up to where it begins.
+    new: Option<String>,
+}
+
+/// A look at what is visible, and how far everything had been decoded when it began.
+type Looking = Pin<Box<dyn Future<Output = Result<(Probe, Lsn)>> + Send>>;
+
+impl Following<'_> {
+    async fn run(&mut self, gone: &mut watch::Receiver<()>) -> Result<Ended> {
+        let mut every = tokio::time::interval(CONFIRM_EVERY);
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looking: Option<Looking> = None;
+        loop {
+            if self.shared.inbox().is_stale() {
+                return Err(Error::new(ErrorKind::Unavailable, "the server was connected to anew"));
+            }
+            // Within a transaction it is read on, whatever its size: what is too much is not kept.
+            let has_room = self.transaction.is_some() || self.shared.inbox().has_room();
+            tokio::select! {
+                _ = gone.changed() => return Ok(Ended::StoreGone),
+                _ = every.tick(), if looking.is_none() => match self.look() {
+                    Some(begun) => looking = Some(begun),
+                    None => return Ok(Ended::StoreGone),
+                },
+                looked = optional(&mut looking) => {
+                    looking = None;
+                    self.confirm(looked?);
+                    if !self.is_wanted() {
+                        return Ok(Ended::NobodyReads);
+                    }
+                }
+                said = listen(&mut self.stream, has_room, &self.shared.room) => {
+                    if let Some(said) = said? {
+                        self.hear(said)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.store.upgrade().is_some_and(|store| !store.holdings.all_feed())
+    }
+
+    /// None if the store is gone.
+    fn look(&mut self) -> Option<Looking> {
+        let store = self.store.upgrade()?;
+        let new = if self.shared.inbox().is_followed() { self.new.take() } else { None };
+        // Transactions that are told later are not counted as decoded.
+        let position = self.stream.position();
+        let look = async move {
+            if let Some(new) = new {
+                slot::was_read(&store, &new).await?;
+            }
+            let session = store.reader.session().await?;
+            let (probe, _) = probe_for(&session, SubscriptionId(0)).await?;
+            Ok((probe, position))
+        };
+        Some(Box::pin(look))
+    }
+
+    fn confirm(&mut self, (probe, position): (Probe, Lsn)) {
+        if self.new.is_some() {
+            // Where it begins is what its snapshot belongs to.
+            return;
+        }
+        let confirmed = self.shared.inbox().confirmable(position, &probe.snapshot);
+        self.stream.confirm(confirmed);
+    }
+
+    fn hear(&mut self, said: Said) -> Result<()> {
+        match said {
+            Said::Begin { commit_lsn, xid } => {
+                self.xid = xid;
+                self.transaction =
+                    Some(Decoded { xid: Xid::FIRST, commit: commit_lsn, rows: Some(Vec::new()), bytes: 0 });
+            }
+            Said::Insert(row) => {
+                let row = self.events.read(&row)?;
+                let transaction = self.transaction.as_mut().ok_or_else(out_of_turn)?;
+                // Rows that were copied from elsewhere say who wrote them there: they are as old as that, to all who read.
+                if row.xid.0 as u32 == self.xid {
+                    keep(transaction, row);
+                }
+            }
+            Said::Commit { .. } => {
+                let transaction = self.transaction.take().ok_or_else(out_of_turn)?;
+                if transaction.bytes > 0 || transaction.rows.as_ref().is_none_or(|rows| !rows.is_empty()) {
+                    self.shared.inbox().put(transaction);
+                    self.shared.news.notify_waiters();
+                }
+            }
+            Said::Message { .. } | Said::Position(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// What the stream says next; nothing if there was no room for it, and there may be by now. Cancel safe.
+async fn listen(stream: &mut Stream, has_room: bool, room: &Notify) -> Result<Option<Said>> {
+    if has_room {
+        return stream.next().await.map(Some);
+    }
+    tokio::select! {
+        ended = stream.idle() => ended.map(|()| None),
+        () = room.notified() => Ok(None),
+        () = tokio::time::sleep(LOOK_FOR_ROOM_EVERY) => Ok(None),
+    }
+}
+
+fn keep(transaction: &mut Decoded, row: LogRow) {
+    transaction.xid = row.xid;
+    let Some(rows) = &mut transaction.rows else { return };
+    transaction.bytes += row.event.bytes();
+    rows.push(row);
+    if rows.len() > TRANSACTION_ROWS_MAX || transaction.bytes > TRANSACTION_BYTES_MAX {
+        (transaction.rows, transaction.bytes) = (None, 0);
+    }
+}
+
+async fn optional(looking: &mut Option<Looking>) -> Result<(Probe, Lsn)> {
+    match looking {
+        Some(looking) => looking.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn out_of_turn() -> Error {
+    Error::new(ErrorKind::Internal, "the stream tells of a row outside of any transaction")
+}

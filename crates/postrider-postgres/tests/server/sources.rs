@@ -1,0 +1,296 @@
+//! The log read from the write-ahead log, and from the table when that cannot be: nothing is lost, repeated or overtaken by
+//! the change.
+
+use std::time::Duration;
+
+use postrider_core::{LogStore, NewSubscription, Store};
+use postrider_postgres::{PostgresStore, Reading, Source};
+use postrider_testkit::postgres::{Database, Server, Settings, Version};
+
+use crate::stage::{AMPLE, Owner, Stage, connect, emit, note, options, run, until};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How far the slot is behind, in bytes.
+const BEHIND: &str = "select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint
+                      from pg_replication_slots where database = current_database()";
+const SLOTS: &str = "select count(*) from pg_replication_slots where database = current_database()";
+
+fn logical(version: Version) -> Server {
+    Server::start(version, Settings::fast().set("wal_level", "logical"))
+}
+
+async fn open_hybrid(db: &Database) -> PostgresStore {
+    PostgresStore::open(options(db).source(Source::Hybrid)).await.unwrap()
+}
+
+async fn hybrid(db: Database) -> Stage {
+    Stage { store: open_hybrid(&db).await, db }
+}
+
+/// Reads on until a condition holds; what was read meanwhile.
+async fn read_until(
+    owner: &mut Owner,
+    what: &str,
+    mut holds: impl FnMut(&Owner, &[String]) -> bool,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    let reading = async {
+        while !holds(owner, &notes) {
+            let chunk = owner.store.fetch(&owner.hold, owner.at, AMPLE).await.unwrap();
+            owner.at = chunk.end;
+            notes.extend(chunk.events.iter().map(|event| note(&event.payload)));
+            // tidy: sleep because the stream comes when it can
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let done = tokio::time::timeout(PATIENCE, reading).await;
+    assert!(done.is_ok(), "never {what}: {notes:?}, {:?}", owner.store.reading());
+    notes
+}
+
+/// Reads on until events come from the stream: somebody has read the table since it began.
+async fn until_streaming(owner: &mut Owner) -> Vec<String> {
+    let streams = |owner: &Owner, _: &[String]| matches!(owner.store.reading().0, Reading::Stream { .. });
+    let mut notes = read_until(owner, "streaming", streams).await;
+    notes.extend(owner.read().await);
+    notes
+}
+
+async fn read_count(owner: &mut Owner, count: usize) -> Vec<String> {
+    read_until(owner, "enough", |_, notes| notes.len() >= count).await
+}
+
+/// Nobody sees a commit that waits for a standby, but the write-ahead log tells of it.
+#[tokio::test]
+async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
+    for version in Version::ALL {
+        let server = logical(version);
+        let stage = hybrid(server.create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        stage.store.subscription_create(NewSubscription::new("late")).await.unwrap();
+        until_streaming(&mut owner).await;
+        let p = stage.session().await;
+        run(&p, "set application_name = 'producer'").await;
+        stage.run("alter system set synchronous_standby_names = 'nobody'");
+        stage.run("select pg_reload_conf()");
+        let waiting = tokio::spawn(async move {
+            // The server may not have heard of its standby yet.
+            for n in 0.. {
+                emit(&p, "k", &format!("{n}")).await;
+            }
+        });
+        until(&stage, "select count(*) from pg_stat_activity where application_name = 'producer' and wait_event = 'SyncRep'", 1)
+            .await;
+        let visible = stage.number("select count(*) from postrider.event");
+        let notes =
+            read_until(&mut owner, "told of what is not visible", |_, notes| notes.len() as i64 > visible)
+                .await;
+        assert_eq!(
+            stage.number("select count(*) from postrider.event"),
+            visible,
+            "{version:?}: it is not visible"
+        );
+        let wanted: Vec<String> = (0..=visible).map(|n| n.to_string()).collect();
+        assert_eq!(notes, wanted, "{version:?}");
+        // Whoever reads the table now does not find it again, and does not go past it either.
+        let mut late = Owner::of(&stage.store, "late").await;
+        for _ in 0..20 {
+            let chunk = late.store.fetch(&late.hold, late.at, AMPLE).await.unwrap();
+            assert!(chunk.events.is_empty(), "{version:?}");
+        }
+        stage.run("select pg_terminate_backend(pid) from pg_stat_replication");
+        let again = stage.store.fetch(&owner.hold, owner.at, AMPLE).await.unwrap();
+        assert!(again.events.is_empty(), "{version:?}");
+        stage.run("alter system reset synchronous_standby_names");
+        stage.run("select pg_reload_conf()");
+        until(&stage, &format!("select (count(*) > {visible})::integer from postrider.event"), 1).await;
+        waiting.abort();
+        let last = connect(&stage.db.url).await;
+        emit(&last, "k", "last").await;
+        let is_last = |_: &Owner, notes: &[String]| notes.last().is_some_and(|note| note == "last");
+        let rest = read_until(&mut owner, "at the end", is_last).await;
+        assert!(!rest.contains(&visible.to_string()), "{version:?}: repeated in {rest:?}");
+        let all = read_until(&mut late, "at the end", is_last).await;
+        let mut wanted: Vec<String> = (0..all.len() - 1).map(|n| n.to_string()).collect();
+        wanted.push("last".to_owned());
+        assert_eq!(all, wanted, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_not_held_by_what_others_write_nor_by_who_does_not_read() {
+    for version in Version::ALL {
+        let server = logical(version);
+        let stage = hybrid(server.create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        until_streaming(&mut owner).await;
+        stage.run("create table other as select repeat('x', 1000) as text from generate_series(1, 20000)");
+        assert!(stage.number("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint") > 20_000_000);
+        until(&stage, &format!("select (({BEHIND}) < 1000000)::integer"), 1).await;
+        // Nobody reads what is emitted, and there is more of it than anybody keeps.
+        stage.run(
+            "insert into postrider.event (topic, type, payload)
+             select 'order', 'order', convert_to(repeat('x', 1000), 'utf8') from generate_series(1, 9000)",
+        );
+        for n in 0..4 {
+            stage.run(&format!(
+                "insert into postrider.event (topic, type, payload)
+                 select 'order', 'order', convert_to('{n}' || repeat('x', 1000), 'utf8') from generate_series(1, 3000)"
+            ));
+        }
+        until(&stage, &format!("select (({BEHIND}) < 1000000)::integer"), 1).await;
+        let notes = read_count(&mut owner, 21_000).await;
+        assert_eq!(notes.len(), 21_000, "{version:?}");
+        assert_eq!(owner.read().await.len(), 0, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_the_server_has_given_up_is_made_anew_and_nothing_is_missed() {
+    for version in Version::ALL {
+        let settings = Settings::fast().set("wal_level", "logical").set("max_slot_wal_keep_size", "16MB");
+        let server = Server::start(version, settings.set("max_wal_size", "32MB").set("min_wal_size", "32MB"));
+        let stage = hybrid(server.create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        until_streaming(&mut owner).await;
+        let p = stage.session().await;
+        emit(&p, "k", "before").await;
+        assert_eq!(read_count(&mut owner, 1).await, ["before"]);
+        owner.leave().await;
+        let Stage { db, store } = stage;
+        drop(store);
+        let stage = Stage::in_database(db).await;
+        until(&stage, "select count(*) from pg_stat_replication", 0).await;
+        emit(&p, "k", "meanwhile").await;
+        for _ in 0..6 {
+            stage.run(
+                "create table filler as select repeat('x', 1000) as text from generate_series(1, 12000)",
+            );
+            stage.run("drop table filler; select pg_switch_wal()");
+        }
+        stage.run("checkpoint");
+        assert_eq!(stage.text("select wal_status from pg_replication_slots"), "lost", "{version:?}");
+        let stage = hybrid(stage.db).await;
+        let mut owner = Owner::of(&stage.store, "orders").await;
+        let mut notes = until_streaming(&mut owner).await;
+        emit(&p, "k", "after").await;
+        notes.extend(
+            read_until(&mut owner, "at the end", |_, notes| notes.contains(&"after".to_owned())).await,
+        );
+        assert_eq!(notes, ["meanwhile", "after"], "{version:?}");
+        let audit =
+            "select string_agg(action, ',' order by id) from postrider.audit where action like 'slot%'";
+        assert_eq!(stage.text(audit), "slot create,slot drop,slot create", "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_slot_in_use_is_left_alone_and_taken_when_it_is_free() {
+    let server = logical(Version::V18);
+    let first = hybrid(server.create_database()).await;
+    let mut owner = first.owner("orders").await;
+    until_streaming(&mut owner).await;
+    let second = Stage { store: open_hybrid(&first.db).await, db: first.db.clone() };
+    let mut other = second.owner("others").await;
+    let p = first.session().await;
+    emit(&p, "k", "1").await;
+    assert_eq!(read_count(&mut other, 1).await, ["1"], "by the table");
+    let in_use = |owner: &Owner, _: &[String]| matches!(&owner.store.reading().0, Reading::Without { why } if why.contains("followed by another relay"));
+    read_until(&mut other, "told that the slot is in use", in_use).await;
+    assert_eq!(read_count(&mut owner, 1).await, ["1"]);
+    owner.leave().await;
+    drop(first.store);
+    until_streaming(&mut other).await;
+    emit(&p, "k", "2").await;
+    assert_eq!(read_count(&mut other, 1).await, ["2"]);
+    assert_eq!(second.number(SLOTS), 1);
+}
+
+#[tokio::test]
+async fn the_table_is_read_while_a_slot_waits_for_transactions() {
+    let server = logical(Version::V15);
+    let stage = hybrid(server.create_database()).await;
+    let (open, p) = (stage.session().await, stage.session().await);
+    run(&open, "begin").await;
+    emit(&open, "a", "open").await;
+    let mut owner = stage.owner("orders").await;
+    emit(&p, "b", "1").await;
+    assert_eq!(read_count(&mut owner, 1).await, ["1"]);
+    until(&stage, SLOTS, 1).await;
+    assert!(!matches!(stage.store.reading().0, Reading::Stream { .. }), "{:?}", stage.store.reading());
+    run(&open, "commit").await;
+    let notes = until_streaming(&mut owner).await;
+    emit(&p, "b", "2").await;
+    let mut all = notes;
+    all.extend(read_until(&mut owner, "at the end", |_, notes| notes.contains(&"2".to_owned())).await);
+    assert_eq!(all, ["open", "2"]);
+}
+
+#[tokio::test]
+async fn large_prepared_and_undone_transactions() {
+    let settings = Settings::fast().set("wal_level", "logical").set("max_prepared_transactions", "5");
+    let server = Server::start(Version::V15, settings);
+    let stage = hybrid(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    let (p, q) = (stage.session().await, stage.session().await);
+    run(&p, "begin").await;
+    emit(&p, "a", "prepared").await;
+    run(&p, "prepare transaction 'one'").await;
+    run(&q, "begin").await;
+    emit(&q, "b", "undone").await;
+    run(&q, "rollback").await;
+    run(&q, "begin; savepoint one").await;
+    emit(&q, "b", "undone within").await;
+    run(&q, "rollback to one").await;
+    emit(&q, "b", "kept").await;
+    run(&q, "commit").await;
+    assert_eq!(read_count(&mut owner, 1).await, ["kept"]);
+    let many = "insert into postrider.event (topic, type, payload)
+                select 'order', 'order', convert_to(n::text, 'utf8') from generate_series(1, 25000) as n";
+    run(&q, many).await;
+    let wanted: Vec<String> = (1..=25_000).map(|n| n.to_string()).collect();
+    assert_eq!(
+        read_count(&mut owner, 25_000).await,
+        wanted,
+        "too many to be kept, so they are read from the table"
+    );
+    run(&q, "commit prepared 'one'").await;
+    assert_eq!(read_count(&mut owner, 1).await, ["prepared"]);
+    assert_eq!(owner.read().await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_publication_that_was_dropped_comes_back_with_a_new_slot() {
+    let server = logical(Version::V18);
+    let stage = hybrid(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    stage.run("drop publication postrider");
+    let p = stage.session().await;
+    for n in 0..20 {
+        emit(&p, "k", &n.to_string()).await;
+    }
+    let wanted: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(read_count(&mut owner, 20).await, wanted);
+    let back = |owner: &Owner, _: &[String]| {
+        let (reading, switches) = owner.store.reading();
+        switches >= 3 && matches!(reading, Reading::Stream { .. })
+    };
+    read_until(&mut owner, "back", back).await;
+    assert_eq!(stage.number("select count(*) from pg_publication"), 1);
+    emit(&p, "k", "after").await;
+    assert_eq!(read_count(&mut owner, 1).await, ["after"]);
+}
+
+#[tokio::test]
+async fn a_server_that_writes_too_little_is_read_by_its_table() {
+    let stage = hybrid(postrider_testkit::postgres::shared(Version::V15).create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    let p = stage.session().await;
+    emit(&p, "k", "1").await;
+    assert_eq!(read_count(&mut owner, 1).await, ["1"]);
+    let told = |owner: &Owner, _: &[String]| matches!(&owner.store.reading().0, Reading::Without { why } if why.contains("wal_level = logical"));
+    read_until(&mut owner, "told why", told).await;
+    assert_eq!(stage.number(SLOTS), 0);
+}
