@@ -168,6 +168,7 @@ async fn a_slot_that_the_server_has_given_up_is_made_anew_and_nothing_is_missed(
             );
             stage.run("drop table filler; select pg_switch_wal()");
         }
+        // tidy: foreign because it is the server's
         stage.run("checkpoint");
         assert_eq!(stage.text("select wal_status from pg_replication_slots"), "lost", "{version:?}");
         let stage = hybrid(stage.db).await;
