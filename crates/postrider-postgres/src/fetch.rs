@@ -61,8 +61,8 @@ pub(crate) struct SharedTail {
     pending_to: i64,
     /// Transactions that ticks see because they were decoded, and that no probe has found visible since.
     early: Vec<Xid>,
-    /// What the last look at the table found visible.
-    visible: Option<Snapshot>,
+    /// What the last look at the table found visible, and how far the log had been written.
+    visible: Option<(Snapshot, Lsn)>,
     /// How much of the WAL must be on disk before anybody hands out what was passed to feeders without waiting.
     owed: Lsn,
 }
@@ -232,8 +232,8 @@ impl Fetch<'_> {
                 let before = wal.before_read();
                 let found = self.look(shared, behind).await?;
                 // Its window, if there is one, is read before anything that comes after it.
-                if let Some(visible) = shared.visible.take() {
-                    wal.was_read(before, &visible.union(&from.snapshot));
+                if let Some((visible, written)) = shared.visible.take() {
+                    wal.was_read(before, &visible.union(&from.snapshot), written);
                 }
                 Ok(found)
             }
@@ -266,7 +266,7 @@ impl Fetch<'_> {
             return Ok(false);
         }
         shared.early.retain(|xid| !probe.snapshot.sees(*xid));
-        shared.visible = Some(probe.snapshot.clone());
+        shared.visible = Some((probe.snapshot.clone(), probe.inserted));
         if !forced && !from.is_outdated_by(&probe) {
             return Ok(false);
         }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use postrider_core::log::{LogRow, Snapshot, Xid};
+use postrider_core::log::{LogRow, Lsn, Snapshot, Xid};
 use tokio::sync::Notify;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -129,9 +129,10 @@ impl Wal {
         self.shared.inbox().generation()
     }
 
-    /// The table was read up to a tick that sees this; from now on the stream may be followed.
-    pub(crate) fn was_read(&self, before: u64, to: &Snapshot) {
-        self.shared.inbox().was_read(before, to);
+    /// The table was read up to a tick that sees this, when the log had been written up to `written`; once the stream has come
+    /// there, it may be followed.
+    pub(crate) fn was_read(&self, before: u64, to: &Snapshot, written: Lsn) {
+        self.shared.inbox().was_read(before, to, written);
     }
 
     /// The table is read on another connection, and all that was known is forgotten.

@@ -202,6 +202,9 @@ impl Following<'_> {
             }
             Said::Message { .. } | Said::Position(_) => {}
         }
+        if self.transaction.is_none() {
+            self.shared.inbox().come_to(self.stream.position());
+        }
         Ok(())
     }
 }

@@ -46,6 +46,11 @@ pub(super) struct Inbox {
     streaming: bool,
     /// Whether the table has to be read before anything is taken.
     unread: bool,
+    /// How far the stream has come, and where it must have come before it is followed: until then the table tells more.
+    position: Lsn,
+    target: Option<Lsn>,
+    /// How far the log had come when the table was last read, and the time before.
+    written: [Lsn; 2],
     /// Whether the stream may be another server's than the one whose table is read.
     stale: bool,
     /// What the table must show by then.
@@ -67,6 +72,9 @@ impl Inbox {
             generation: 0,
             streaming: false,
             unread: true,
+            position: Lsn::default(),
+            target: None,
+            written: [Lsn::default(); 2],
             stale: false,
             must_see: None,
             waiting: VecDeque::new(),
@@ -131,7 +139,7 @@ impl Inbox {
     /// What was taken is not followed by what comes.
     fn forget(&mut self) {
         self.generation += 1;
-        self.unread = true;
+        (self.unread, self.target) = (true, None);
     }
 
     /// Whether somebody goes by the stream.
@@ -158,19 +166,40 @@ impl Inbox {
         }
     }
 
-    /// See [`super::Wal::was_read`]. What is gone must be seen, since nobody will be told of it again.
-    pub(super) fn was_read(&mut self, before: u64, to: &Snapshot) {
+    /// The stream has told all that committed before this.
+    pub(super) fn come_to(&mut self, position: Lsn) {
+        self.position = self.position.max(position);
+    }
+
+    /// See [`super::Wal::was_read`]. What is gone must be seen, since nobody will be told of it again. A stream that has come
+    /// no further than the log had two looks ago is not waited for.
+    pub(super) fn was_read(&mut self, before: u64, to: &Snapshot, written: Lsn) {
+        let lags = self.position < self.written[1];
         self.read_at = Instant::now();
+        self.written = [written, self.written[0]];
         let sees_all = self.gone.iter().all(|(xid, _)| to.sees(*xid))
             && self.must_see.as_ref().is_none_or(|snapshot| to.covers(snapshot));
-        if self.streaming && !self.stale && before == self.generation && sees_all {
-            (self.unread, self.must_see) = (false, None);
+        if !self.streaming || self.stale || before != self.generation || !sees_all {
+            return;
+        }
+        self.must_see = None;
+        if lags || (self.unread && self.target.is_none()) {
+            (self.unread, self.target) = (true, Some(written));
+        }
+        self.join();
+    }
+
+    /// Lets the stream be followed once it has come as far as the table had.
+    fn join(&mut self) {
+        if self.unread && self.target.is_some_and(|target| self.position >= target) {
+            (self.unread, self.target) = (false, None);
             self.leave_over();
         }
     }
 
     /// See [`super::Wal::take`].
     pub(super) fn take(&mut self, newest: &Snapshot) -> Found {
+        self.join();
         let is_time = self.read_at.elapsed() >= TABLE_EVERY || newest.running().len() > GAPS_MAX;
         if !self.streaming || self.unread || is_time {
             return Found::InTable;
@@ -253,7 +282,9 @@ mod tests {
     fn followed() -> Inbox {
         let mut inbox = Inbox::new();
         inbox.begin(None);
-        inbox.was_read(inbox.generation(), &snapshot("100:100:"));
+        inbox.was_read(inbox.generation(), &snapshot("100:100:"), Lsn(1));
+        inbox.come_to(Lsn(1));
+        assert!(matches!(inbox.take(&snapshot("100:100:")), Found::Nothing));
         inbox
     }
 
@@ -284,22 +315,23 @@ mod tests {
         let mut inbox = Inbox::new();
         assert!(matches!(inbox.take(&snapshot("100:100:")), Found::InTable), "there is no stream");
         inbox.begin(Some(snapshot("90:95:91")));
+        inbox.come_to(Lsn(1));
         inbox.put(decoded(100, &[1]));
         let before = inbox.generation();
-        inbox.was_read(before, &snapshot("90:95:90,91"));
+        inbox.was_read(before, &snapshot("90:95:90,91"), Lsn(1));
         assert!(!inbox.is_followed(), "90 was committed before the slot begins");
-        inbox.was_read(before, &snapshot("91:95:91"));
+        inbox.was_read(before, &snapshot("91:95:91"), Lsn(1));
         assert!(inbox.is_followed() && inbox.is_news());
         assert_eq!(ids(&inbox.take(&snapshot("91:95:91"))), Some(vec![1]));
         inbox.forget();
-        inbox.was_read(before, &snapshot("200:200:"));
+        inbox.was_read(before, &snapshot("200:200:"), Lsn(1));
         assert!(!inbox.is_followed(), "it was read before that");
-        inbox.was_read(inbox.generation(), &snapshot("100:100:"));
+        inbox.was_read(inbox.generation(), &snapshot("100:100:"), Lsn(1));
         assert!(!inbox.is_followed(), "100 was taken, and whoever took it is forgotten");
-        inbox.was_read(inbox.generation(), &snapshot("101:101:"));
+        inbox.was_read(inbox.generation(), &snapshot("101:101:"), Lsn(1));
         assert!(inbox.is_followed());
         inbox.doubt();
-        inbox.was_read(inbox.generation(), &snapshot("101:101:"));
+        inbox.was_read(inbox.generation(), &snapshot("101:101:"), Lsn(1));
         assert!(inbox.is_stale() && !inbox.is_followed(), "it may be another server's");
     }
 
@@ -314,10 +346,10 @@ mod tests {
         inbox.full_since = Instant::now().checked_sub(PATIENCE);
         assert!(inbox.has_room() && inbox.bytes == 0 && inbox.waiting.is_empty());
         assert!(matches!(inbox.take(&snapshot("100:100:")), Found::InTable));
-        inbox.was_read(inbox.generation(), &snapshot("102:102:"));
+        inbox.was_read(inbox.generation(), &snapshot("102:102:"), Lsn(1));
         assert!(!inbox.is_followed(), "one of them is not visible yet");
         assert_eq!(inbox.confirmable(Lsn(500), &snapshot("102:102:")), Lsn(102));
-        inbox.was_read(inbox.generation(), &snapshot("103:103:"));
+        inbox.was_read(inbox.generation(), &snapshot("103:103:"), Lsn(1));
         assert!(inbox.is_followed());
         assert_eq!(inbox.confirmable(Lsn(500), &snapshot("103:103:")), Lsn(500));
     }
@@ -331,6 +363,25 @@ mod tests {
         assert_eq!(ids(&inbox.take(&snapshot("100:100:"))), Some(vec![1]));
         assert!(matches!(inbox.take(&snapshot("101:101:")), Found::InTable));
         assert_eq!(ids(&inbox.take(&snapshot("102:102:"))), Some(vec![9]), "once the table has told of it");
+    }
+
+    #[test]
+    fn a_stream_that_lags_is_not_waited_for() {
+        let mut inbox = Inbox::new();
+        inbox.begin(None);
+        let sees = snapshot("100:100:");
+        inbox.was_read(inbox.generation(), &sees, Lsn(50));
+        inbox.come_to(Lsn(40));
+        assert!(matches!(inbox.take(&sees), Found::InTable));
+        inbox.was_read(inbox.generation(), &sees, Lsn(60));
+        inbox.come_to(Lsn(50));
+        assert!(matches!(inbox.take(&sees), Found::Nothing), "the first look is what it had to come to");
+        inbox.was_read(inbox.generation(), &sees, Lsn(70));
+        assert!(inbox.is_followed());
+        inbox.was_read(inbox.generation(), &sees, Lsn(80));
+        assert!(!inbox.is_followed(), "it has come no further since");
+        inbox.come_to(Lsn(80));
+        assert!(matches!(inbox.take(&sees), Found::Nothing));
     }
 
     #[test]

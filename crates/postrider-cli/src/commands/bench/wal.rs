@@ -34,13 +34,11 @@ pub(super) async fn measure(url: &str, seconds: u64) -> Result<Vec<Measure>> {
 /// From the call of COMMIT to the handler, beside a bare reader that is told of the same commits.
 async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec<Measure>> {
     let (mut bare, mut ours) = (Samples::default(), Samples::default());
-    wal::slot_create(url, SLOT).await?;
     for turn in 0..seconds.div_ceil(2) {
         bare.extend(listen_for(url, 2).await?);
         let load = Load { rate: RATE, seconds: 2, works: Duration::ZERO };
         ours.extend(deliver_for(store, url, NewSubscription::new(format!("wal-{turn}")), load).await?);
     }
-    wal::slot_drop(url, SLOT).await?;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     let measure = |name, value: Duration, reference: Duration| Measure {
         name,
@@ -58,6 +56,8 @@ async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec
 async fn listen_for(url: &str, seconds: u64) -> Result<Samples> {
     let events = RATE * seconds;
     let stamps = Stamps::new(events);
+    // One that has heard nothing of the turns before.
+    wal::slot_create(url, SLOT).await?;
     let mut listener = wal::Listener::begin(url, SLOT, PUBLICATION, PAYLOAD.len()).await?;
     let heard = Arc::clone(&stamps);
     let listening = tokio::spawn(async move {
@@ -69,6 +69,7 @@ async fn listen_for(url: &str, seconds: u64) -> Result<Samples> {
     });
     paced(url, &stamps, RATE, Some(())).await?;
     listening.await.map_err(panicked)??;
+    wal::slot_drop(url, SLOT).await?;
     Ok(stamps.latencies())
 }
 
