@@ -366,6 +366,9 @@ pub(crate) struct SubscriptionArgs {
     /// In mode queue, how many events all members together may have in their hands
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) total: Option<u32>,
+    /// In mode queue with order none, how many events of one key all members together may have in their hands
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::PER_KEY_MAX)))]
+    pub(crate) per_key: Option<u32>,
     /// In mode queue, how many events all members together may begin in a second: 100/s or 100/s,burst=20
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
@@ -780,6 +783,7 @@ mod tests {
             "relay --subscription a --sink stdout --from 17 --order none --on-dead hold --retry fixed:5s",
             "relay --subscription a --sink null --mode queue --lease 1m --lease-by event --fair header:tenant --total 9",
             "subscription create a --mode queue --rate 100/s,burst=20",
+            "subscription create a --mode queue --order none --per-key 3",
             "relay --subscription a --sink null --once --attempts 3 --concurrency 4 --timeout 5s --topic a --topic b.*",
             "subscription create a --type *.created --from now",
             "subscription seek a --to start --yes",
@@ -814,6 +818,7 @@ mod tests {
             ("emit order --header a", "NAME=VALUE"),
             ("subscription create a --mode queue --rate fast", "100/s"),
             ("subscription create a --mode queue --fair everybody", "header:NAME"),
+            ("subscription create a --mode queue --order none --per-key 0", "1..=1000"),
             ("emit order --colour", "--color"),
             ("relay --subscription a", "--sink"),
             ("relay --subscription a --sink null --from yesterday", "use start, now"),

@@ -24,6 +24,8 @@
 //!    is reaped becomes one row for each of its events: what ended its worker may be one of them.
 //! 4. Of the rows of one lane at most one, the head, is ready, due at a time, or leased. The others wait, in the order
 //!    `(turn, event)`. When the head leaves, the same transaction makes the next one ready.
+//!    Where keys have a limit and no order, a lane has as many heads as the limit says, ready or leased. One that is to be
+//!    attempted after a while leaves its lane, and enters it again when its time has come.
 //! 5. Rows that are ready are claimed in the order of priority, virtual time and event. Virtual time is given when a row is
 //!    fed, see [`feed`], and never taken back: a row that is ready again comes behind what has been claimed.
 
@@ -98,9 +100,9 @@ pub struct NewRow {
     pub virtual_time: i64,
     /// Who has to share with others, if the subscription is fair.
     pub tenant: Option<i64>,
-    /// The lane of an event that has an order.
+    /// The lane of an event that has an order, or whose key has a limit.
     pub lane: Option<Lane>,
-    /// Its place in the lane: the event id, or the due time of a delayed event in microseconds.
+    /// Its place in the lane: the event id, or the due time of an event in a lane of delayed ones in microseconds.
     pub turn: i64,
     /// Before when it may not be claimed.
     pub due_at: Option<Timestamp>,

@@ -138,6 +138,22 @@ impl Tuning {
         }
         self.queue.check()
     }
+
+    /// Checks every limit, and that it suits a subscription of this mode and order.
+    pub fn check_for(&self, mode: Mode, order: Order) -> Result<()> {
+        self.check()?;
+        if mode == Mode::Log && !self.queue.is_default() {
+            return Err(Error::invalid(
+                "a subscription of mode `log` has no leases, fairness or limits of a queue: choose mode `queue`",
+            ));
+        }
+        if order == Order::Key && self.queue.per_key.is_some() {
+            return Err(Error::invalid(
+                "with order `key` one event of a key is worked on at a time: a limit per key is for order `none`",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// Where a new subscription begins, or where a seek moves it.
@@ -298,13 +314,7 @@ impl NewSubscription {
             )));
         }
         self.filter.check()?;
-        self.tuning.check()?;
-        if self.mode == Mode::Log && !self.tuning.queue.is_default() {
-            return Err(Error::invalid(
-                "a subscription of mode `log` has no leases, fairness or limits of a queue: choose mode `queue`",
-            ));
-        }
-        Ok(())
+        self.tuning.check_for(self.mode, self.order)
     }
 
     /// Whether an existing subscription means the same. What it tunes may differ.
@@ -381,5 +391,23 @@ mod tests {
         assert!(NewSubscription::new("a").timeout(Duration::ZERO).check().is_err());
         assert!(NewSubscription::new("a").topic("x y").is_err());
         NewSubscription::new("a-b_c.d").check().unwrap();
+    }
+
+    #[test]
+    fn a_limit_per_key_is_for_queues_without_order() {
+        let limited = |mode, order, per_key| {
+            let mut new = NewSubscription::new("a").mode(mode).order(order);
+            new.tuning.queue.per_key = Some(per_key);
+            new.check().map_err(|error| error.to_string())
+        };
+        limited(Mode::Queue, Order::None, 1).unwrap();
+        for (mode, order, per_key, why) in [
+            (Mode::Queue, Order::Key, 2, "order `none`"),
+            (Mode::Log, Order::None, 2, "mode `queue`"),
+            (Mode::Queue, Order::None, 0, "pause"),
+        ] {
+            let refused = limited(mode, order, per_key).unwrap_err();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

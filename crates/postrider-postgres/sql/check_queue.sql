@@ -1,4 +1,4 @@
--- Leased rows under no claim, and lanes that have not exactly one head, of each subscription.
+-- Leased rows under no claim, and lanes that have no head, or several although keys have an order, of each subscription.
 -- Index: primary keys; it walks all queues. Locks: none.
 select subscription.name, 'has leased row ' || queued.event_id || ' under no claim'
 from postrider.queued as queued
@@ -15,13 +15,16 @@ from (
     group by queued.subscription_id, queued.key, queued.late
 ) as lane
 join postrider.subscription as subscription on subscription.id = lane.subscription_id
-where lane.heads + (
-    select count(*)
-    from postrider.delivery as held
-    where held.subscription_id = lane.subscription_id
-        and held.key = lane.key
-        and held.late = lane.late
-        and held.parks
-        and held.state <> 'pending'
-) <> 1
+where case
+    when subscription.order_rule = 'none' then lane.heads = 0
+    else lane.heads + (
+        select count(*)
+        from postrider.delivery as held
+        where held.subscription_id = lane.subscription_id
+            and held.key = lane.key
+            and held.late = lane.late
+            and held.parks
+            and held.state <> 'pending'
+    ) <> 1
+end
 limit 100

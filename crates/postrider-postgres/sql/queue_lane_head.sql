@@ -1,5 +1,5 @@
 -- Who is first in a lane.
--- Index: queued_lane. Locks: none.
+-- Index: queued_head. Locks: none.
 select event_id
 from postrider.queued
 where subscription_id = $1

@@ -1,5 +1,5 @@
 -- Gives lanes that have no head one: the first row that waits. Nobody who claims looks below the front.
--- Index: queued_lane, delivery_head, then primary keys. Locks: the promoted rows; the buckets of the lanes are held.
+-- Index: queued_lane, queued_head, delivery_head, then primary keys. Locks: the promoted rows; the buckets of the lanes are held.
 with first as materialized (
     select waiting.event_id
     from unnest($2::text[], $3::boolean[]) as lane (key, late)

@@ -17,7 +17,7 @@ use crate::audit::Entry;
 use crate::error::Doing;
 use crate::event::{Found, by_right, event_get, log_end};
 use crate::lock::lock_subscription;
-use crate::queue::letters::{queue_discard, queue_replay};
+use crate::queue::letters::{Queues, queue_discard, queue_replay};
 use crate::session::Tx;
 use crate::subscription::{subscription_get, subscription_list, subscription_lock};
 use crate::values::At;
@@ -70,7 +70,7 @@ pub(crate) async fn dead_letter_replay(tx: &Tx<'_>, which: &DeadLetterQuery, act
     let mut rows =
         tx.query(sql!("dead_letter_replay"), &[&subscriptions, &events, &behind_all], what).await?;
     let (subscriptions, events) = letters.columns(Mode::Queue);
-    rows.extend(queue_replay(tx, (&subscriptions, &events), behind_all).await?);
+    rows.extend(queue_replay(tx, &letters.queues, (&subscriptions, &events), behind_all).await?);
     letters.audit(tx, &rows, &Entry { actor, action: "dead_letter_replay", detail: None }).await
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn dead_letter_discard(tx: &Tx<'_>, which: &DeadLetterQuery, ac
     let mut rows =
         tx.query(sql!("dead_letter_discard"), &[&subscriptions, &events], "discard dead letters").await?;
     let (subscriptions, events) = letters.columns(Mode::Queue);
-    rows.extend(queue_discard(tx, (&subscriptions, &events)).await?);
+    rows.extend(queue_discard(tx, &letters.queues, (&subscriptions, &events)).await?);
     letters.audit(tx, &rows, &Entry { actor, action: "dead_letter_discard", detail: None }).await
 }
 
@@ -89,8 +89,7 @@ pub(crate) async fn dead_letter_discard(tx: &Tx<'_>, which: &DeadLetterQuery, ac
 /// before: somebody else may have changed some of them meanwhile, so that each change looks again.
 struct Letters {
     letters: Vec<Dead>,
-    /// Subscriptions of mode `queue`.
-    queues: HashSet<SubscriptionId>,
+    queues: Queues,
 }
 
 impl Letters {
@@ -101,8 +100,9 @@ impl Letters {
         for id in subscriptions {
             lock_subscription(tx, id).await?;
         }
-        let all = subscription_list(tx).await?;
-        let queues = all.iter().filter(|subscription| subscription.mode == Mode::Queue).map(|queue| queue.id);
+        let all = subscription_list(tx).await?.into_iter();
+        let queues =
+            all.filter(|subscription| subscription.mode == Mode::Queue).map(|queue| (queue.id, queue));
         Ok(Self { letters: found, queues: queues.collect() })
     }
 
@@ -111,7 +111,7 @@ impl Letters {
         let of_mode = self
             .letters
             .iter()
-            .filter(|dead| (mode == Mode::Queue) == self.queues.contains(&dead.subscription_id));
+            .filter(|dead| (mode == Mode::Queue) == self.queues.contains_key(&dead.subscription_id));
         of_mode.map(|dead| (dead.subscription_id.0, dead.letter.event_id.0)).unzip()
     }
 

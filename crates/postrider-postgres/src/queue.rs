@@ -9,6 +9,7 @@
 //! takes buckets alone, but only such that are free, and waits for nobody. A sweep passes over rows and claims that are in
 //! somebody's hands. A handler that acks in its own transaction locks its row, then a bucket (shared), and never a claim,
 //! however long it takes to commit. So nobody who holds a lock here waits for another that is held longer than a statement takes.
+//! One exception: after the limit of a key was lowered, whoever leaves a place empty has the bucket alone until it commits.
 
 mod cancel;
 mod claim;
@@ -43,7 +44,7 @@ impl QueueStore for PostgresStore {
         let tx = session.begin().await?;
         let fed = feed::fed(&tx, hold).await?;
         let lanes = lanes::lanes_headless(&tx, hold.subscription.id).await?;
-        let ready = lanes::lanes_mend(&tx, hold.subscription.id, &lanes).await?;
+        let ready = lanes::lanes_mend(&tx, &hold.subscription, &lanes).await?;
         tx.commit("look at a queue").await?;
         self.inner.hints.lower(hold.subscription.id, &ready.ready);
         self.inner.hints.unsure(hold.subscription.id, ready.left);
@@ -122,7 +123,7 @@ impl QueueStore for PostgresStore {
         let unsure = self.inner.hints.unsure_lanes(id);
         let mut session = self.inner.settler.session().await?;
         let tx = session.begin().await?;
-        let (swept, ready, left) = sweep::sweep(&tx, id, &unsure).await?;
+        let (swept, ready, left) = sweep::sweep(&tx, subscription, &unsure).await?;
         tx.commit("sweep a queue").await?;
         self.inner.hints.sure(id, &unsure, &left);
         if !ready.is_empty() {

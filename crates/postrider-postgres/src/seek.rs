@@ -37,7 +37,7 @@ pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor:
     let beheaded: Vec<Lane> = gone.iter().map(lane_read).collect::<Result<_, _>>().doing(what)?;
     lane_advance(tx, id, &beheaded).await?;
     if subscription.mode == Mode::Queue && to != Start::Now {
-        queue_cut(tx, id, place.last_id).await?;
+        queue_cut(tx, &subscription, place.last_id).await?;
     }
     shards_free(tx, id, None, ShardSet::ALL).await?;
     position_put(tx, id, ShardSet::ALL, &place.window, place.last_id).await?;

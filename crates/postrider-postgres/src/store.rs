@@ -258,7 +258,11 @@ impl Store for PostgresStore {
     }
 
     async fn subscription_tune(&self, name: &str, tuning: Tuning) -> Result<Subscription> {
-        self.subscription_change(name, Change::Tune(tuning)).await
+        let tuned = self.subscription_change(name, Change::Tune(tuning)).await?;
+        // A larger limit of keys makes rows ready.
+        self.inner.hints.look_again(tuned.id);
+        self.inner.wake.notify_waiters();
+        Ok(tuned)
     }
 
     async fn subscription_pause(&self, name: &str) -> Result<Subscription> {

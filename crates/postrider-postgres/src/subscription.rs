@@ -9,7 +9,9 @@ use crate::error::Doing;
 use crate::lock::{lock_retention, lock_subscription};
 use crate::place::place_of;
 use crate::position::{SHARDS, position_put};
+use crate::queue::lanes::lanes_retune;
 use crate::session::Tx;
+use crate::shard::shards_free;
 use crate::values::{At, JsonText};
 
 /// Creates a subscription with its shards and its position.
@@ -85,10 +87,11 @@ pub(crate) enum Change {
 
 /// Applies one change; applying it twice is the same as once.
 pub(crate) async fn subscription_change(tx: &Tx<'_>, name: &str, change: &Change) -> Result<Subscription> {
+    let before = subscription_lock(tx, name).await?;
     if let Change::Tune(tuning) = change {
-        tuning.check()?;
+        tuning.check_for(before.mode, before.order)?;
     }
-    let id = subscription_lock(tx, name).await?.id.0;
+    let id = before.id.0;
     let what = "change a subscription";
     match change {
         Change::Tune(tuning) => {
@@ -98,7 +101,16 @@ pub(crate) async fn subscription_change(tx: &Tx<'_>, name: &str, change: &Change
         Change::Pause => tx.execute(sql!("subscription_pause"), &[&id], what).await?,
         Change::Resume => tx.execute(sql!("subscription_resume"), &[&id], what).await?,
     };
-    subscription_get(tx, name).await
+    let changed = subscription_get(tx, name).await?;
+    let limits = [&before, &changed].map(|subscription| subscription.tuning.queue.per_key);
+    if limits[0] != limits[1] {
+        lanes_retune(tx, &changed).await?;
+    }
+    if limits[0].is_some() != limits[1].is_some() {
+        // Whoever feeds has to know whether keys have a limit.
+        shards_free(tx, changed.id, None, ShardSet::ALL).await?;
+    }
+    Ok(changed)
 }
 
 /// Removes a subscription with all its state. Its owner is fenced, since its shards are gone.

@@ -1,4 +1,5 @@
--- Lanes of a queue that have not exactly one head: a queued row that does not wait, or a dead letter that holds its key.
+-- Lanes of a queue that have no head, or several although keys have an order (?2). A head is a queued row that does not wait, or
+-- a dead letter that holds its key.
 -- Index: none; it walks all rows that park. Locks: none.
 select key, sum(head)
 from (
@@ -13,5 +14,6 @@ from (
         and parks = 1
 )
 group by key, late
-having sum(head) <> 1
+having sum(head) = 0
+    or (?2 and sum(head) > 1)
 limit 100

@@ -27,7 +27,7 @@ pub(crate) fn delivery_cancel(
         if let Some(left) = row.only(|event| *event != letter.event_id) {
             left.put(tx, id)?;
         }
-        row.lane.as_ref().map_or(Ok(false), |lane| queue_advance(tx, id, lane))?;
+        row.lane.as_ref().map_or(Ok(()), |lane| queue_advance(tx, id, lane))?;
         Cancelled::Gone
     };
     let entry = Entry {

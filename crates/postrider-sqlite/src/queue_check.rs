@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use postrider_core::{EventId, Mode, Result, Subscription};
+use postrider_core::{EventId, Mode, Order, Result, Subscription};
 use rusqlite::{Connection, Statement};
 
 use crate::error::Doing;
@@ -38,7 +38,7 @@ fn unclaimed(conn: &Connection, queue: &Subscription) -> rusqlite::Result<Vec<St
 
 fn lanes(conn: &Connection, queue: &Subscription) -> rusqlite::Result<Vec<String>> {
     let mut lanes = conn.prepare(sql!("check_lanes"))?;
-    let lines = lanes.query_map([queue.id.0], |row| {
+    let lines = lanes.query_map((queue.id.0, queue.order == Order::Key), |row| {
         let (key, heads): (String, i64) = (row.get(0)?, row.get(1)?);
         let (key, name) = (key.escape_default(), &queue.name);
         Ok(if heads == 0 {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use postrider_core::queue::{Again, Fate, QueueSettle, QueueSettled, Remnant, SettledRow};
 use postrider_core::settle::MemberId;
-use postrider_core::{EventId, OnDead, Result, Shard, Subscription, Timestamp};
+use postrider_core::{EventId, OnDead, Order, Result, Shard, Subscription, Timestamp};
 use rusqlite::Transaction;
 
 use crate::error::Doing;
@@ -99,7 +99,7 @@ impl Settling<'_> {
                 }
             }
         }
-        row.lane.as_ref().map_or(Ok(()), |lane| queue_advance(self.tx, self.subscription.id, lane).map(drop))
+        row.lane.as_ref().map_or(Ok(()), |lane| queue_advance(self.tx, self.subscription.id, lane))
     }
 
     fn remnant(&self, row: &Queued, event: EventId, remnant: Remnant) -> Result<()> {
@@ -113,9 +113,16 @@ impl Settling<'_> {
         }
     }
 
-    /// It was the head of its lane, and stays it.
+    /// It was a head of its lane, and stays it; but where keys have no order nobody waits for its time with it.
     fn again(&self, row: Queued, again: Again) -> Result<()> {
-        row.again(again, self.now).put(self.tx, self.subscription.id)
+        let parks = row.parks && (again.after.is_zero() || self.subscription.order == Order::Key);
+        Queued { parks, ..row.again(again, self.now) }.put(self.tx, self.subscription.id)
+    }
+
+    /// Whether the others of its lane wait for it when it is dead.
+    fn holds(&self, row: &Queued) -> bool {
+        let Subscription { on_dead, order, .. } = &self.subscription;
+        row.lane.is_some() && (*on_dead, *order) == (OnDead::Hold, Order::Key)
     }
 
     /// Makes an event a dead letter. Under `hold` it stays the head of its lane.
@@ -133,7 +140,7 @@ impl Settling<'_> {
                     row.lane.as_ref().map(|lane| lane.key.as_str()),
                     row.lane.as_ref().is_some_and(|lane| lane.late),
                     turn,
-                    row.lane.is_some() && self.subscription.on_dead == OnDead::Hold,
+                    self.holds(row),
                     row.started.max(1),
                     row.edited_payload.as_deref(),
                     self.now.as_micros(),

@@ -139,5 +139,5 @@ pub(crate) fn free(
         let part = Queued { state: QueuedState::Ready, started, ..row.part(event) };
         part.put(tx, subscription)?;
     }
-    row.lane.as_ref().map_or(Ok(()), |lane| queue_advance(tx, subscription, lane).map(drop))
+    row.lane.as_ref().map_or(Ok(()), |lane| queue_advance(tx, subscription, lane))
 }

@@ -1,13 +1,14 @@
 //! Subscriptions as people manage them.
 
 use postrider_core::subscription::{StoredSubscription, SubscriptionTexts};
-use postrider_core::{NewSubscription, Result, Subscription, Timestamp, Tuning, refusal};
+use postrider_core::{NewSubscription, Result, ShardSet, Subscription, Timestamp, Tuning, refusal};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
 use crate::audit::{Auditor, Entry};
 use crate::error::Doing;
+use crate::queue_lane::queue_retune;
 use crate::seek::position_of;
-use crate::shard::SHARDS;
+use crate::shard::{SHARDS, shards_free};
 
 /// Creates a subscription with its shards.
 pub(crate) fn subscription_create(
@@ -84,10 +85,11 @@ pub(crate) fn subscription_change(
     change: &Change,
     now: Timestamp,
 ) -> Result<Subscription> {
-    let id = subscription_get(tx, name)?.id.0;
+    let before = subscription_get(tx, name)?;
+    let id = before.id.0;
     match change {
         Change::Tune(tuning) => {
-            tuning.check()?;
+            tuning.check_for(before.mode, before.order)?;
             tx.prepare_cached(sql!("subscription_tune"))
                 .and_then(|mut tune| tune.execute((id, tuning.to_text())))
         }
@@ -99,7 +101,16 @@ pub(crate) fn subscription_change(
         }
     }
     .doing("change a subscription")?;
-    subscription_get(tx, name)
+    let changed = subscription_get(tx, name)?;
+    let limits = [&before, &changed].map(|subscription| subscription.tuning.queue.per_key);
+    if limits[0] != limits[1] {
+        queue_retune(tx, &changed)?;
+    }
+    if limits[0].is_some() != limits[1].is_some() {
+        // Whoever feeds has to know whether keys have a limit.
+        shards_free(tx, changed.id, ShardSet::ALL, now)?;
+    }
+    Ok(changed)
 }
 
 /// Removes a subscription with all its state. Its owner is fenced, since its shards are gone.

@@ -19,6 +19,7 @@ pub mod feeding;
 pub mod groups;
 pub mod owner;
 pub mod ownership;
+pub mod per_key;
 pub mod progress;
 pub mod queue;
 pub mod reading;
@@ -416,6 +417,23 @@ macro_rules! queue_conformance_tests {
                 queued_events_stay,
                 a_seek_empties_the_queue_above_it,
             ]
+            per_key: [
+                a_key_keeps_to_its_limit,
+                other_keys_do_not_wait,
+                whoever_leaves_frees_a_place,
+                as_many_as_leave_come_next,
+                what_waits_for_its_time_has_no_place,
+                what_is_given_back_keeps_its_place,
+                a_reaped_event_can_be_claimed_again,
+                delayed_events_share_the_limit,
+                dead_letters_have_no_place,
+                an_ack_frees_a_place,
+                a_feed_that_claims_keeps_to_the_limit,
+                a_changed_limit_holds_at_once,
+                a_feeder_learns_of_a_limit,
+                a_limit_that_makes_no_sense_is_refused,
+                a_limit_holds_while_many_claim_and_settle,
+            ]
             feeding: [
                 a_feed_may_claim,
                 a_feed_that_claims_keeps_to_lanes,
@@ -491,6 +509,7 @@ mod tests {
             ("schedules", include_str!("conformance/schedules.rs")),
             ("reports", include_str!("conformance/reports.rs")),
             ("queue", include_str!("conformance/queue.rs")),
+            ("per_key", include_str!("conformance/per_key.rs")),
             ("blocks", include_str!("conformance/blocks.rs")),
             ("feeding", include_str!("conformance/feeding.rs")),
             ("acking", include_str!("conformance/acking.rs")),

@@ -314,7 +314,7 @@ impl Store for MemoryStore {
     }
 
     async fn subscription_tune(&self, name: &str, tuning: Tuning) -> Result<Subscription> {
-        self.call("subscription_tune", None, |state, _| state.tune(name, tuning)).await
+        self.call_and_wake("subscription_tune", |state, time| state.tune(name, tuning, time)).await
     }
 
     async fn subscription_pause(&self, name: &str) -> Result<Subscription> {

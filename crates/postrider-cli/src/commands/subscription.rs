@@ -153,6 +153,7 @@ impl SubscriptionArgs {
         queue.fair = self.fair.clone().unwrap_or_else(|| queue.fair.clone());
         queue.total = self.total.or(queue.total);
         queue.rate = self.rate.or(queue.rate);
+        queue.per_key = self.per_key.or(queue.per_key);
     }
 }
 
@@ -319,6 +320,12 @@ fn queue_fields(queue: &QueueTuning) -> Vec<(&'static str, Cell)> {
     }
     if let Some(total) = queue.total {
         fields.push(("total", Cell::new(format!("{} in all members", text::counted(total.into(), "event")))));
+    }
+    if let Some(per_key) = queue.per_key {
+        fields.push((
+            "per key",
+            Cell::new(format!("{} in all members", text::counted(per_key.into(), "event"))),
+        ));
     }
     if let Some(rate) = queue.rate {
         fields.push(("rate", Cell::new(rate.to_string())));

@@ -45,6 +45,8 @@ fn bad_options_are_refused_with_a_remedy() {
         (&["relay", "--subscription", "a b", "--sink", "null"], 2, "use letters, digits"),
         (&["subscription", "create", "a", "--topic", "x y"], 2, "use letters, digits"),
         (&["subscription", "create", ""], 2, "1 to 100 bytes"),
+        (&["subscription", "create", "a", "--mode", "queue", "--per-key", "2"], 2, "is for order `none`"),
+        (&["subscription", "create", "a", "--order", "none", "--per-key", "2"], 2, "choose mode `queue`"),
         (&["subscription", "frobnicate"], 2, "unrecognized subcommand"),
         (&["store", "prune", "--retention", "yesterday"], 2, "write it as"),
     ]);

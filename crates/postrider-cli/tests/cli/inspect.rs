@@ -33,6 +33,20 @@ fn events_are_listed_newest_first_page_by_page() {
 }
 
 #[test]
+fn a_limit_per_key_is_shown_and_may_change() {
+    let place = Place::new();
+    let queue = ["--mode", "queue", "--order", "none", "--per-key"];
+    place.ok(&[&["subscription", "create", "calls"], &queue[..], &["3"]].concat());
+    let show = || place.ok(&["subscription", "show", "calls"]);
+    let line = |shown: String| shown.lines().find(|line| line.starts_with("per key")).map(ToOwned::to_owned);
+    assert!(line(show()).is_some_and(|line| line.ends_with(" 3 events in all members")), "{}", show());
+    let relay = ["relay", "--subscription", "calls", "--sink", "null", "--once"];
+    place.ok(&[&relay[..], &queue[..], &["1"]].concat());
+    assert!(line(show()).is_some_and(|line| line.ends_with(" 1 event in all members")), "{}", show());
+    assert_eq!(place.json(&["subscription", "show", "calls"])["tuning"]["queue"]["per_key"], json!(1));
+}
+
+#[test]
 fn a_subscription_lives_from_create_to_delete() {
     let place = Place::new();
     let created = place.json(&[

@@ -29,6 +29,8 @@ use crate::time::Timestamp;
 #[derive(Debug)]
 pub struct Feeder {
     order: Order,
+    /// Whether keys that have no order have a limit.
+    limited: bool,
     by: LeaseBy,
     fair: Fair,
     /// Where the queue stands: the least virtual time that is ready to be claimed.
@@ -46,6 +48,7 @@ impl Feeder {
         let queue = &subscription.tuning.queue;
         let mut feeder = Self {
             order: subscription.order,
+            limited: queue.per_key.is_some(),
             by: queue.lease_by,
             fair: queue.fair.clone(),
             now: 0,
@@ -97,7 +100,7 @@ impl Feeder {
                 priority,
                 virtual_time: self.begin(tenant),
                 tenant,
-                turn: event.due_at.map_or(event.id.0, Timestamp::as_micros),
+                turn: turn(event, lane.as_ref()),
                 lane,
                 due_at: event.due_at,
             });
@@ -118,9 +121,14 @@ impl Feeder {
         begins
     }
 
+    /// Where keys have a limit and no order, all events of a key are in one lane, or they would have it twice.
     fn lane(&self, event: &Event) -> Option<Lane> {
-        let key = event.key.clone().filter(|_| self.order == Order::Key)?;
-        Some(Lane { key, late: event.due_at.is_some() })
+        let key = event.key.clone()?;
+        match self.order {
+            Order::Key => Some(Lane { key, late: event.due_at.is_some() }),
+            Order::None if self.limited => Some(Lane { key, late: false }),
+            Order::None => None,
+        }
     }
 
     fn tenant(&self, event: &Event) -> Option<i64> {
@@ -133,6 +141,13 @@ impl Feeder {
         // Those who have no name share one.
         Some(xxh3_64(name.unwrap_or_default().as_bytes()) as i64)
     }
+}
+
+/// Its place in its lane. A delayed event that shares the lane with others comes between them by its age: behind all of them it
+/// might wait for ever.
+fn turn(event: &Event, lane: Option<&Lane>) -> i64 {
+    let shares = lane.is_some_and(|lane| !lane.late);
+    event.due_at.filter(|_| !shares).map_or(event.id.0, Timestamp::as_micros)
 }
 
 /// Adds an event to a block, if there is room.
@@ -217,6 +232,19 @@ mod tests {
         assert_eq!((rows.len(), rows[1].turn, rows[1].due_at.is_some()), (2, 99, true));
         let single = subscription(Order::None, LeaseBy::Event, Fair::Nobody);
         assert_eq!(plan(&single, (1..=5).map(|id| event(id, None)).collect()).len(), 5);
+    }
+
+    #[test]
+    fn what_has_a_limit_stands_alone_in_the_one_lane_of_its_key() {
+        let mut limited = subscription(Order::None, LeaseBy::Block, Fair::Nobody);
+        limited.tuning.queue.per_key = Some(2);
+        let due = Event { due_at: Some(Timestamp::from_micros(99)), ..event(3, Some("k")) };
+        let rows = plan(&limited, vec![event(1, Some("k")), event(2, None), due, event(4, None)]);
+        let counts: Vec<_> = rows.iter().map(|row| row.events.to_pairs()).collect();
+        assert_eq!(counts, [vec![1, 1], vec![2, 1, 4, 1], vec![3, 1]]);
+        let lane = Some(Lane { key: Key::new("k"), late: false });
+        assert_eq!((&rows[0].lane, &rows[1].lane, &rows[2].lane), (&lane, &None, &lane));
+        assert_eq!((rows[2].turn, rows[2].due_at.is_some()), (3, true));
     }
 
     #[test]

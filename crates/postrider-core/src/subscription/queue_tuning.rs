@@ -25,6 +25,9 @@ pub struct QueueTuning {
     pub total: Option<u32>,
     /// How many events all members together may begin.
     pub rate: Option<Rate>,
+    /// How many events of one key all members together may have in their hands, where keys have no order; none if keys have no
+    /// limit.
+    pub per_key: Option<u32>,
 }
 
 impl Default for QueueTuning {
@@ -35,6 +38,7 @@ impl Default for QueueTuning {
             fair: Fair::default(),
             total: None,
             rate: None,
+            per_key: None,
         }
     }
 }
@@ -54,6 +58,14 @@ impl QueueTuning {
             return Err(Error::invalid(
                 "the limit over all members must be at least 1: to stop delivery, pause",
             ));
+        }
+        if let Some(per_key) = self.per_key
+            && !(1..=limits::PER_KEY_MAX).contains(&per_key)
+        {
+            return Err(Error::invalid(format!(
+                "the limit of a key is from 1 to {}, not {per_key}: to stop delivery, pause",
+                limits::PER_KEY_MAX
+            )));
         }
         if let Fair::Header(name) = &self.fair
             && name.is_empty()
@@ -211,10 +223,14 @@ mod tests {
             fair: Fair::Header("tenant".to_owned()),
             total: Some(9),
             rate: Some(Rate { per_second: 7, burst: 3 }),
+            per_key: Some(4),
         };
         let json = serde_json::to_string(&tuning).unwrap();
         assert_eq!(serde_json::from_str::<QueueTuning>(&json).unwrap(), tuning);
         assert!(QueueTuning { total: Some(0), ..tuning.clone() }.check().is_err());
+        for per_key in [0, limits::PER_KEY_MAX + 1] {
+            assert!(QueueTuning { per_key: Some(per_key), ..tuning.clone() }.check().is_err());
+        }
         assert!(QueueTuning { lease: Duration::from_millis(10), ..tuning }.check().is_err());
     }
 }

@@ -107,6 +107,8 @@ create table postrider.subscription (
     order_rule text not null,
     on_dead text not null,
     tuning json not null,
+    -- How many events of a key may be in somebody's hands, if keys have a limit.
+    per_key integer generated always as ((tuning -> 'queue' ->> 'per_key')::integer) stored,
     shard_count smallint not null,
     created_at timestamptz not null,
     paused_at timestamptz,
@@ -298,9 +300,13 @@ where state = 'r';
 create index queued_due on postrider.queued (subscription_id, due_at)
 where state = 'd';
 
--- Who is in a lane, in its order.
+-- The heads of each lane: one, or as many as the limit of a key says.
+create index queued_head on postrider.queued (subscription_id, key, late)
+where key is not null and parks and state <> 'w';
+
+-- Who waits in a lane, in its order. Apart from the heads, so that a lane of any length costs the same.
 create index queued_lane on postrider.queued (subscription_id, key, late, turn, event_id)
-where key is not null and parks;
+where key is not null and parks and state = 'w';
 
 -- How far those who claim have come with each rank: nobody need look below it, and what is ready again is put behind it.
 create table postrider.queue_front (
@@ -636,6 +642,9 @@ declare
     gone record;
     block record;
     shorter bigint[];
+    -- How many heads the lane may have; one, if this is null.
+    most integer;
+    free integer;
 begin
     -- A block may be taken apart while it is waited for; its events are found by the second look.
     for look in 1..3 loop
@@ -657,6 +666,52 @@ begin
                     (('postrider.queued'::regclass::oid::bigint + ack.subscription_id * 7919) % 2147483647)::integer,
                     ack.bucket
                 );
+                select coalesce(s.per_key, 2147483647) into most
+                from postrider.subscription s
+                where s.id = ack.subscription_id
+                    and s.order_rule = 'none';
+                if found then
+                    -- The same as queue_lane_fill.sql does for many.
+                    select most - count(*) into free
+                    from postrider.queued h
+                    where h.subscription_id = ack.subscription_id
+                        and h.key = gone.key
+                        and h.late = gone.late
+                        and h.parks
+                        and h.state <> 'w';
+                    if free < 1 and pg_try_advisory_xact_lock(
+                        (('postrider.queued'::regclass::oid::bigint + ack.subscription_id * 7919) % 2147483647)::integer,
+                        ack.bucket
+                    ) then
+                        return true;
+                    end if;
+                    update postrider.queued q
+                    set state = 'r',
+                        virtual_time = greatest(
+                            q.virtual_time,
+                            (
+                                select f.front
+                                from postrider.queue_front f
+                                where f.subscription_id = q.subscription_id
+                                    and f.rank = q.rank
+                            )
+                        )
+                    where q.subscription_id = ack.subscription_id
+                        and q.state = 'w'
+                        and q.event_id = (
+                            select w.event_id
+                            from postrider.queued w
+                            where w.subscription_id = ack.subscription_id
+                                and w.key = gone.key
+                                and w.late = gone.late
+                                and w.parks
+                                and w.state = 'w'
+                            order by w.turn, w.event_id
+                            limit 1
+                            for update skip locked
+                        );
+                    return true;
+                end if;
                 -- The same as queue_lane_next.sql does for many.
                 update postrider.queued q
                 set state = 'r',

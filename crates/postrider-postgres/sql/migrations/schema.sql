@@ -8,6 +8,9 @@ declare
     gone record;
     block record;
     shorter bigint[];
+    -- How many heads the lane may have; one, if this is null.
+    most integer;
+    free integer;
 begin
     -- A block may be taken apart while it is waited for; its events are found by the second look.
     for look in 1..3 loop
@@ -29,6 +32,52 @@ begin
                     (('postrider.queued'::regclass::oid::bigint + ack.subscription_id * 7919) % 2147483647)::integer,
                     ack.bucket
                 );
+                select coalesce(s.per_key, 2147483647) into most
+                from postrider.subscription s
+                where s.id = ack.subscription_id
+                    and s.order_rule = 'none';
+                if found then
+                    -- The same as queue_lane_fill.sql does for many.
+                    select most - count(*) into free
+                    from postrider.queued h
+                    where h.subscription_id = ack.subscription_id
+                        and h.key = gone.key
+                        and h.late = gone.late
+                        and h.parks
+                        and h.state <> 'w';
+                    if free < 1 and pg_try_advisory_xact_lock(
+                        (('postrider.queued'::regclass::oid::bigint + ack.subscription_id * 7919) % 2147483647)::integer,
+                        ack.bucket
+                    ) then
+                        return true;
+                    end if;
+                    update postrider.queued q
+                    set state = 'r',
+                        virtual_time = greatest(
+                            q.virtual_time,
+                            (
+                                select f.front
+                                from postrider.queue_front f
+                                where f.subscription_id = q.subscription_id
+                                    and f.rank = q.rank
+                            )
+                        )
+                    where q.subscription_id = ack.subscription_id
+                        and q.state = 'w'
+                        and q.event_id = (
+                            select w.event_id
+                            from postrider.queued w
+                            where w.subscription_id = ack.subscription_id
+                                and w.key = gone.key
+                                and w.late = gone.late
+                                and w.parks
+                                and w.state = 'w'
+                            order by w.turn, w.event_id
+                            limit 1
+                            for update skip locked
+                        );
+                    return true;
+                end if;
                 -- The same as queue_lane_next.sql does for many.
                 update postrider.queued q
                 set state = 'r',
@@ -810,6 +859,7 @@ CREATE TABLE postrider.subscription (
     order_rule text NOT NULL,
     on_dead text NOT NULL,
     tuning json NOT NULL,
+    per_key integer GENERATED ALWAYS AS ((((tuning -> 'queue'::text) ->> 'per_key'::text))::integer) STORED,
     shard_count smallint NOT NULL,
     created_at timestamp with time zone NOT NULL,
     paused_at timestamp with time zone,
@@ -1003,7 +1053,9 @@ CREATE INDEX idempotency_event ON postrider.idempotency USING btree (event_id);
 
 CREATE INDEX queued_due ON postrider.queued USING btree (subscription_id, due_at) WHERE (state = 'd'::"char");
 
-CREATE INDEX queued_lane ON postrider.queued USING btree (subscription_id, key, late, turn, event_id) WHERE ((key IS NOT NULL) AND parks);
+CREATE INDEX queued_head ON postrider.queued USING btree (subscription_id, key, late) WHERE ((key IS NOT NULL) AND parks AND (state <> 'w'::"char"));
+
+CREATE INDEX queued_lane ON postrider.queued USING btree (subscription_id, key, late, turn, event_id) WHERE ((key IS NOT NULL) AND parks AND (state = 'w'::"char"));
 
 CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank, virtual_time, event_id) WHERE (state = 'r'::"char");
 

@@ -1,8 +1,7 @@
 //! Ending a delivery that nobody wants any more.
 
 use postrider_core::store::{Cancelled, LetterId};
-use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, EventId, Result};
+use postrider_core::{Error, ErrorKind, EventId, Result, Subscription};
 
 use super::lanes::{lanes_next, lanes_share};
 use super::look::{InQueue, queued_of_event};
@@ -22,7 +21,8 @@ pub(super) async fn delivery_cancel(
     letter: &LetterId,
     actor: &str,
 ) -> Result<Option<Cancelled>> {
-    let id = subscription_lock(tx, &letter.subscription).await?.id;
+    let subscription = subscription_lock(tx, &letter.subscription).await?;
+    let id = subscription.id;
     for _ in 0..LOOKS_MAX {
         let Some(row) = queued_of_event(tx, letter.event_id, Some(id)).await?.remove(&id) else {
             return Ok(None);
@@ -31,7 +31,7 @@ pub(super) async fn delivery_cancel(
             let told = tx.execute(sql!("claim_cancel"), &[&row.token, &letter.event_id.0], WHAT).await?;
             (told > 0).then_some(Cancelled::Told)
         } else {
-            remove(tx, id, &row, letter.event_id).await?
+            remove(tx, &subscription, &row, letter.event_id).await?
         };
         if cancelled.is_some() {
             let line = (letter.subscription.as_str(), Some(letter.event_id));
@@ -44,7 +44,13 @@ pub(super) async fn delivery_cancel(
     Err(Error::new(ErrorKind::Busy, message))
 }
 
-async fn remove(tx: &Tx<'_>, id: SubscriptionId, row: &InQueue, event: EventId) -> Result<Option<Cancelled>> {
+async fn remove(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    row: &InQueue,
+    event: EventId,
+) -> Result<Option<Cancelled>> {
+    let id = subscription.id;
     let locked = tx.query_opt(sql!("queued_unleased"), &[&id.0, &row.id.0], WHAT).await?;
     if locked.is_none() {
         return Ok(None);
@@ -56,7 +62,7 @@ async fn remove(tx: &Tx<'_>, id: SubscriptionId, row: &InQueue, event: EventId) 
         tx.execute(sql!("queued_drop"), &[&id.0, &vec![row.id.0]], WHAT).await?;
         let lanes: Vec<_> = row.lane.clone().into_iter().collect();
         lanes_share(tx, id, &lanes).await?;
-        lanes_next(tx, id, &lanes).await?;
+        lanes_next(tx, subscription, &lanes).await?;
     }
     Ok(Some(Cancelled::Gone))
 }

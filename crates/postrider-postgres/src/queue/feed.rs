@@ -192,8 +192,8 @@ struct Columns<'a> {
     events: Vec<i16>,
     ranks: Vec<i16>,
     lates: Vec<bool>,
-    /// Whether another one of the same lane comes before it.
-    behind: Vec<bool>,
+    /// How many others of the same lane come before it.
+    places: Vec<i32>,
     buckets: Vec<Option<i32>>,
     keys: Vec<Option<&'a str>>,
     spans: Vec<Option<String>>,
@@ -202,10 +202,15 @@ struct Columns<'a> {
 impl<'a> Columns<'a> {
     fn of(id: SubscriptionId, rows: &'a [NewRow]) -> Self {
         let entering = |row: &'a NewRow| row.lane.as_ref().filter(|_| row.due_at.is_none());
-        let mut lanes = HashSet::new();
-        let mut behind = |row| entering(row).is_some_and(|lane| !lanes.insert(lane.clone()));
+        let mut lanes: HashMap<&Lane, i32> = HashMap::new();
+        let mut place = |row| {
+            let Some(lane) = entering(row) else { return 0 };
+            let next = lanes.entry(lane).or_default();
+            *next += 1;
+            *next - 1
+        };
         Self {
-            behind: rows.iter().map(&mut behind).collect(),
+            places: rows.iter().map(&mut place).collect(),
             id: id.0,
             ids: rows.iter().map(|row| row.events.first().0).collect(),
             last_ids: rows.iter().map(|row| row.events.last().0).collect(),
@@ -220,7 +225,7 @@ impl<'a> Columns<'a> {
             buckets: rows.iter().map(|row| entering(row).map(bucket)).collect(),
             keys: rows.iter().map(|row| row.lane.as_ref().map(|lane| lane.key.as_str())).collect(),
             spans: rows.iter().map(|row| spans_text(&row.events)).collect(),
-            lanes,
+            lanes: lanes.into_keys().cloned().collect(),
         }
     }
 
@@ -237,7 +242,7 @@ impl<'a> Columns<'a> {
             &self.events,
             &self.ranks,
             &self.lates,
-            &self.behind,
+            &self.places,
             &self.buckets,
             &self.keys,
             &self.spans,

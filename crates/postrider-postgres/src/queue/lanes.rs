@@ -1,16 +1,21 @@
-//! Lanes of a queue: of the events of one key, one at a time.
+//! Lanes of a queue: of the events of one key, one at a time, or as many as the limit of a key says.
 //!
 //! Two change who is first: whoever takes a head away looks for the next one, and whoever puts a row in looks whether
 //! somebody is there. Side by side each would see the world without the other: the one finds nobody who waits, the other
 //! somebody who is just leaving, and the new row would wait for nobody. So lanes have locks, by buckets of their keys: the
 //! first take them shared, the second alone. A feed must not wait for a handler's transaction, which may take its time:
 //! it takes what is free, and lets rows of other buckets wait. These lanes are looked at again, by the next sweep.
+//!
+//! Where keys have a limit and no order, a lane has as many heads as the limit says, and the same locks. So a claim need not
+//! count, and writes nothing more. A counter for each key would be one row that all claims and settles of the key wait for; a
+//! lane for each place would let events wait for a long one while other places are free. Several may take heads of one
+//! lane away at once then, which is why they replace what they have taken and no more (`queue_lane_fill.sql`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Key, Result, Shard, limits};
+use postrider_core::{EventId, Key, Order, Result, Shard, Subscription, limits};
 use tokio_postgres::Row;
 
 use super::hints::Ready;
@@ -71,14 +76,77 @@ pub(super) fn buckets_taken(rows: &[Row]) -> Result<HashSet<i32>> {
     Ok(taken.split(',').filter_map(|bucket| bucket.parse().ok()).collect())
 }
 
-/// Gives each of the lanes a head that has none, and says what is ready by that. Their buckets are held.
-pub(crate) async fn lanes_next(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<Vec<Ready>> {
-    if lanes.is_empty() {
+/// Gives each of the lanes the heads that it may have and has not, and says what is ready by that. Their buckets are held, alone
+/// or together with the subscription's lock: nobody else fills them.
+pub(crate) async fn lanes_next(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    lanes: &[Lane],
+) -> Result<Vec<Ready>> {
+    match subscription.order {
+        _ if lanes.is_empty() => Ok(Vec::new()),
+        Order::Key => lanes_promote(tx, subscription.id, lanes).await,
+        Order::None => lanes_fill(tx, subscription.id, lanes, &vec![None; lanes.len()]).await,
+    }
+}
+
+/// Replaces heads that were taken away: the lane of each of them. Says what is ready by that.
+pub(super) async fn lanes_replace(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    freed: &[Lane],
+) -> Result<Vec<Ready>> {
+    if freed.is_empty() {
         return Ok(Vec::new());
     }
+    lanes_share(tx, subscription.id, freed).await?;
+    if subscription.order == Order::Key {
+        return lanes_promote(tx, subscription.id, freed).await;
+    }
+    let mut counts: HashMap<&Lane, i32> = HashMap::new();
+    for lane in freed {
+        *counts.entry(lane).or_default() += 1;
+    }
+    let (lanes, taken): (Vec<Lane>, Vec<Option<i32>>) =
+        counts.into_iter().map(|(lane, count)| (lane.clone(), Some(count))).unzip();
+    lanes_fill(tx, subscription.id, &lanes, &taken).await
+}
+
+async fn lanes_promote(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<Vec<Ready>> {
     let (keys, lates) = columns(lanes);
     let rows = tx.query(sql!("queue_lane_next"), &[&id.0, &keys, &lates], WHAT).await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
+}
+
+/// Of each lane says `taken` how many heads the caller has taken away; none if it fills the lane up.
+async fn lanes_fill(
+    tx: &Tx<'_>,
+    id: SubscriptionId,
+    lanes: &[Lane],
+    taken: &[Option<i32>],
+) -> Result<Vec<Ready>> {
+    let (keys, lates) = columns(lanes);
+    let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
+    let rows = tx.query(sql!("queue_lane_fill"), &[&id.0, &keys, &lates, &taken, &buckets], WHAT).await?;
+    rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
+}
+
+/// Keeps to a limit of keys that has changed, at once: what it allows is ready, and what it does not waits, unless it is leased.
+/// The subscription's lock is held.
+pub(crate) async fn lanes_retune(tx: &Tx<'_>, subscription: &Subscription) -> Result<()> {
+    let id = subscription.id;
+    let all: Vec<i32> = (0..i32::from(BUCKETS)).collect();
+    tx.query(sql!("queue_lane_share"), &[&id.0, &all], WHAT).await?;
+    if let Some(heads) = subscription.tuning.queue.per_key {
+        tx.execute(sql!("queue_lane_demote"), &[&id.0, &i64::from(heads)], WHAT).await?;
+    }
+    loop {
+        let lanes = lanes_headless(tx, id).await?;
+        let ready = lanes_next(tx, subscription, &lanes).await?;
+        if ready.is_empty() || lanes.len() < limits::SWEEP_ROWS_MAX {
+            return Ok(());
+        }
+    }
 }
 
 /// Lanes in which rows wait for nobody.
@@ -96,7 +164,7 @@ pub(super) struct Mended {
 }
 
 /// Looks at lanes again in which rows may wait for nobody.
-pub(super) async fn lanes_mend(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<Mended> {
-    let (free, left) = lanes_take(tx, id, lanes.to_vec()).await?;
-    Ok(Mended { ready: lanes_next(tx, id, &free).await?, left })
+pub(super) async fn lanes_mend(tx: &Tx<'_>, subscription: &Subscription, lanes: &[Lane]) -> Result<Mended> {
+    let (free, left) = lanes_take(tx, subscription.id, lanes.to_vec()).await?;
+    Ok(Mended { ready: lanes_next(tx, subscription, &free).await?, left })
 }

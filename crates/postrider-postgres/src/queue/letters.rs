@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use postrider_core::queue::Spans;
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Key, Result};
+use postrider_core::{EventId, Key, Result, Subscription};
 use tokio_postgres::Row;
 
 use super::lanes::{lanes_headless, lanes_next, lanes_share};
@@ -14,31 +14,36 @@ use super::sweep::block_apart;
 use crate::error::Doing;
 use crate::session::Tx;
 
+/// Subscriptions of mode `queue`.
+pub(crate) type Queues = HashMap<SubscriptionId, Subscription>;
+
 /// Sends dead letters of queues round again; which of them.
 pub(crate) async fn queue_replay(
     tx: &Tx<'_>,
+    queues: &Queues,
     (subscriptions, events): (&[i64], &[i64]),
     behind_all: i64,
 ) -> Result<Vec<Row>> {
     let what = "replay dead letters";
     let rows = tx.query(sql!("queued_replay"), &[&subscriptions, &events, &behind_all], what).await?;
-    lanes_go_on(tx, &rows, what).await?;
+    lanes_go_on(tx, queues, &rows, what).await?;
     Ok(rows)
 }
 
 /// Gives dead letters of queues up; which of them.
 pub(crate) async fn queue_discard(
     tx: &Tx<'_>,
+    queues: &Queues,
     (subscriptions, events): (&[i64], &[i64]),
 ) -> Result<Vec<Row>> {
     let what = "discard dead letters";
     let rows = tx.query(sql!("queued_discard"), &[&subscriptions, &events], what).await?;
-    lanes_go_on(tx, &rows, what).await?;
+    lanes_go_on(tx, queues, &rows, what).await?;
     Ok(rows)
 }
 
 /// Gives the lanes in columns two and three a head.
-async fn lanes_go_on(tx: &Tx<'_>, rows: &[Row], what: &str) -> Result<()> {
+async fn lanes_go_on(tx: &Tx<'_>, queues: &Queues, rows: &[Row], what: &str) -> Result<()> {
     let mut lanes: HashMap<i64, Vec<Lane>> = HashMap::new();
     for row in rows {
         if let Some(key) = row.try_get::<_, Option<&str>>(2).doing(what)?.map(Key::new) {
@@ -47,8 +52,9 @@ async fn lanes_go_on(tx: &Tx<'_>, rows: &[Row], what: &str) -> Result<()> {
         }
     }
     for (id, lanes) in lanes {
-        lanes_share(tx, SubscriptionId(id), &lanes).await?;
-        lanes_next(tx, SubscriptionId(id), &lanes).await?;
+        let Some(queue) = queues.get(&SubscriptionId(id)) else { continue };
+        lanes_share(tx, queue.id, &lanes).await?;
+        lanes_next(tx, queue, &lanes).await?;
     }
     Ok(())
 }
@@ -68,7 +74,8 @@ pub(crate) async fn block_open(
 }
 
 /// Removes from a queue what lies above a position, since it will be fed again.
-pub(crate) async fn queue_cut(tx: &Tx<'_>, id: SubscriptionId, last_id: EventId) -> Result<()> {
+pub(crate) async fn queue_cut(tx: &Tx<'_>, subscription: &Subscription, last_id: EventId) -> Result<()> {
+    let id = subscription.id;
     let what = "move a subscription";
     let rows = tx.query(sql!("queued_above"), &[&id.0, &last_id.0], what).await?;
     let mut gone: Vec<i64> = Vec::new();
@@ -99,5 +106,5 @@ pub(crate) async fn queue_cut(tx: &Tx<'_>, id: SubscriptionId, last_id: EventId)
     tx.execute(sql!("claim_close"), &[&tokens, &rows, &events, &none], what).await?;
     let lanes = lanes_headless(tx, id).await?;
     lanes_share(tx, id, &lanes).await?;
-    lanes_next(tx, id, &lanes).await.map(drop)
+    lanes_next(tx, subscription, &lanes).await.map(drop)
 }

@@ -8,11 +8,11 @@ use postrider_core::queue::{
 use postrider_core::refusal::subscription_missing;
 use postrider_core::settle::{Lane, MemberId};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Key, OnDead, Result, Shard, Subscription};
+use postrider_core::{EventId, Key, OnDead, Order, Result, Shard, Subscription};
 use tokio_postgres::Row;
 
 use super::hints::Ready;
-use super::lanes::{lanes_next, lanes_share, ready_read};
+use super::lanes::{lanes_replace, ready_read};
 use super::progress::progress_put;
 use super::rows::spans_of;
 use super::sweep::{Expired, rows_free};
@@ -62,7 +62,7 @@ pub(super) async fn settle_apply(
         let change = Changes::of(&rows, &others);
         change.apply(tx, subscription, &mut applied.ready, &mut freed).await?;
     }
-    found.extend(rows_acked(tx, id, &acked, &mut applied.ready).await?);
+    found.extend(rows_acked(tx, subscription, &acked, &mut applied.ready).await?);
     let acked: Vec<&SettledRow> = settle
         .rows
         .iter()
@@ -77,10 +77,7 @@ pub(super) async fn settle_apply(
         let fenced = settle.rows.iter().map(|row| row.id).filter(|id| !found.contains(id));
         applied.settled.fenced = fenced.collect();
     }
-    if !freed.is_empty() {
-        lanes_share(tx, id, &freed).await?;
-        applied.ready.extend(lanes_next(tx, id, &freed).await?);
-    }
+    applied.ready.extend(lanes_replace(tx, subscription, &freed).await?);
     notes_put(tx, id, member, settle, &ours).await?;
     Ok(applied)
 }
@@ -114,7 +111,7 @@ async fn rows_done(
 /// settle which is sent again counts nothing twice.
 async fn rows_acked(
     tx: &Tx<'_>,
-    id: SubscriptionId,
+    subscription: &Subscription,
     rows: &[&SettledRow],
     ready: &mut Vec<Ready>,
 ) -> Result<HashSet<EventId>> {
@@ -132,11 +129,11 @@ async fn rows_acked(
             rows: ours.iter().map(|row| row.0).collect(),
             cancelled: cancelled.unwrap_or_default().into_iter().map(EventId).collect(),
         };
-        rows_free(tx, id, &left, ready).await?;
+        rows_free(tx, subscription, &left, ready).await?;
         found.extend(ours);
     }
     let events: Vec<i32> = rows.iter().map(|row| row.fate.acked().count() as i32).collect();
-    tx.execute(sql!("claim_acked"), &[&id.0, &tokens, &ids, &events], WHAT).await?;
+    tx.execute(sql!("claim_acked"), &[&subscription.id.0, &tokens, &ids, &events], WHAT).await?;
     tx.execute(sql!("claim_close_empty"), &[&tokens], WHAT).await?;
     Ok(found)
 }
@@ -204,7 +201,7 @@ async fn rows_ours<R: std::borrow::Borrow<SettledRow>>(
 /// What becomes of rows that are ours and not simply done.
 #[derive(Default)]
 struct Changes<'a> {
-    again: Vec<(EventId, Again)>,
+    again: Vec<(EventId, Again, Option<&'a Lane>)>,
     dead: Vec<(EventId, Option<&'a Lane>)>,
     /// Cancelled: they go.
     dropped: Vec<(EventId, Option<&'a Lane>)>,
@@ -246,7 +243,9 @@ impl<'a> Changes<'a> {
                     }
                     changes.split.push(Split { block: row, parts });
                 }
-                (None, Fate::Again(again)) if !row.is_cancelled() => changes.again.push((row.id, *again)),
+                (None, Fate::Again(again)) if !row.is_cancelled() => {
+                    changes.again.push((row.id, *again, row.lane.as_ref()));
+                }
                 (None, Fate::Dead) if !row.is_cancelled() => changes.dead.push((row.id, row.lane.as_ref())),
                 _ => changes.dropped.push((row.id, row.lane.as_ref())),
             }
@@ -265,7 +264,10 @@ impl<'a> Changes<'a> {
     ) -> Result<()> {
         let id = subscription.id;
         if !self.again.is_empty() {
-            ready.extend(rows_again(tx, id, &self.again).await?);
+            ready.extend(rows_again(tx, subscription, &self.again).await?);
+            let leaves = |again: &Again| subscription.order == Order::None && !again.after.is_zero();
+            let left = self.again.iter().filter(|(_, again, _)| leaves(again));
+            freed.extend(left.filter_map(|(_, _, lane)| lane.cloned()));
         }
         for split in &self.split {
             ready.extend(block_split(tx, id, split).await?);
@@ -278,7 +280,7 @@ impl<'a> Changes<'a> {
         dead.extend(self.split.iter().flat_map(buried));
         if !dead.is_empty() {
             rows_bury(tx, subscription, &dead).await?;
-            if subscription.on_dead == OnDead::Skip {
+            if !holds(subscription) {
                 freed.extend(dead.iter().filter_map(|(_, lane)| lane.cloned()));
             }
         }
@@ -293,11 +295,22 @@ impl<'a> Changes<'a> {
     }
 }
 
-async fn rows_again(tx: &Tx<'_>, id: SubscriptionId, rows: &[(EventId, Again)]) -> Result<Vec<Ready>> {
-    let ids: Vec<i64> = rows.iter().map(|(event, _)| event.0).collect();
-    let after: Vec<For> = rows.iter().map(|(_, again)| For(again.after)).collect();
-    let failed: Vec<bool> = rows.iter().map(|(_, again)| again.count == Count::Failed).collect();
-    let rows = tx.query(sql!("queued_again"), &[&id.0, &ids, &after, &failed], WHAT).await?;
+/// Whether a dead letter keeps its key waiting.
+fn holds(subscription: &Subscription) -> bool {
+    (subscription.on_dead, subscription.order) == (OnDead::Hold, Order::Key)
+}
+
+async fn rows_again(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    rows: &[(EventId, Again, Option<&Lane>)],
+) -> Result<Vec<Ready>> {
+    let ids: Vec<i64> = rows.iter().map(|(event, _, _)| event.0).collect();
+    let after: Vec<For> = rows.iter().map(|(_, again, _)| For(again.after)).collect();
+    let failed: Vec<bool> = rows.iter().map(|(_, again, _)| again.count == Count::Failed).collect();
+    let leaves = subscription.order == Order::None;
+    let rows =
+        tx.query(sql!("queued_again"), &[&subscription.id.0, &ids, &after, &failed, &leaves], WHAT).await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
@@ -339,8 +352,9 @@ async fn rows_bury(
         Shard::of(lane.map(|lane| &lane.key), *event, SHARDS).0 as i16
     };
     let shards: Vec<i16> = dead.iter().map(shard).collect();
-    let holds = subscription.on_dead == OnDead::Hold;
-    tx.execute(sql!("queued_bury"), &[&subscription.id.0, &ids, &shards, &holds], WHAT).await.map(drop)
+    tx.execute(sql!("queued_bury"), &[&subscription.id.0, &ids, &shards, &holds(subscription)], WHAT)
+        .await
+        .map(drop)
 }
 
 /// Records attempts, results and progress of events that were ours.

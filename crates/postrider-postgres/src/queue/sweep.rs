@@ -6,11 +6,11 @@ use std::time::Duration;
 use postrider_core::queue::{Spans, Swept, Token};
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Key, Result, limits};
+use postrider_core::{EventId, Key, Result, Subscription, limits};
 use tokio_postgres::Row;
 
 use super::hints::Ready;
-use super::lanes::{lanes_mend, lanes_next, lanes_share, lanes_take, ready_read};
+use super::lanes::{lanes_mend, lanes_next, lanes_replace, lanes_take, ready_read};
 use super::rows::spans_of;
 use crate::error::Doing;
 use crate::session::Tx;
@@ -25,19 +25,21 @@ const CLAIMS_MAX: i64 = 100;
 /// have to be looked at once more.
 pub(super) async fn sweep(
     tx: &Tx<'_>,
-    id: SubscriptionId,
+    subscription: &Subscription,
     unsure: &[Lane],
 ) -> Result<(Swept, Vec<Ready>, Vec<Lane>)> {
+    let id = subscription.id;
     let mut swept = Swept::default();
     let mut ready = Vec::new();
     let expired = tx.query(sql!("claim_expired"), &[&id.0, &CLAIMS_MAX], WHAT).await?;
     for row in &expired {
-        swept.reaped += u64::from(reap(tx, id, &Expired::read(row).doing(WHAT)?, &mut ready).await?);
+        swept.reaped +=
+            u64::from(reap(tx, subscription, &Expired::read(row).doing(WHAT)?, &mut ready).await?);
     }
     // From here on buckets are held alone, and nobody is waited for any more.
-    let mended = lanes_mend(tx, id, unsure).await?;
+    let mended = lanes_mend(tx, subscription, unsure).await?;
     ready.extend(mended.ready);
-    swept.due = come_due(tx, id, &mut ready).await?;
+    swept.due = come_due(tx, subscription, &mut ready).await?;
     if let Some(row) = tx.query_opt(sql!("queued_next_due"), &[&id.0], WHAT).await? {
         let seconds: f64 = row.try_get(0).doing(WHAT)?;
         swept.next_due_in = Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO));
@@ -65,10 +67,16 @@ impl Expired {
 
 /// Frees the rows of a claim, under the token that was read; those that its worker is settling just now are left, and with
 /// them the claim.
-async fn reap(tx: &Tx<'_>, id: SubscriptionId, claim: &Expired, ready: &mut Vec<Ready>) -> Result<bool> {
-    rows_free(tx, id, claim, ready).await?;
-    let counted =
-        tx.query_one(sql!("queued_leased_count"), &[&id.0, &claim.rows, &claim.token.0], WHAT).await?;
+async fn reap(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    claim: &Expired,
+    ready: &mut Vec<Ready>,
+) -> Result<bool> {
+    rows_free(tx, subscription, claim, ready).await?;
+    let counted = tx
+        .query_one(sql!("queued_leased_count"), &[&subscription.id.0, &claim.rows, &claim.token.0], WHAT)
+        .await?;
     let left: i64 = counted.try_get(0).doing(WHAT)?;
     if left == 0 {
         tx.execute(sql!("claim_forget"), &[&vec![claim.token.0]], WHAT).await?;
@@ -79,10 +87,11 @@ async fn reap(tx: &Tx<'_>, id: SubscriptionId, claim: &Expired, ready: &mut Vec<
 /// Frees rows of a claim that nobody has in hand just now.
 pub(super) async fn rows_free(
     tx: &Tx<'_>,
-    id: SubscriptionId,
+    subscription: &Subscription,
     claim: &Expired,
     ready: &mut Vec<Ready>,
 ) -> Result<()> {
+    let id = subscription.id;
     let (mut free, mut gone, mut freed) = (Vec::new(), Vec::new(), Vec::new());
     let mut blocks: Vec<(EventId, Spans)> = Vec::new();
     for row in &tx.query(sql!("queued_leased"), &[&id.0, &claim.rows, &claim.token.0], WHAT).await? {
@@ -107,8 +116,7 @@ pub(super) async fn rows_free(
     }
     if !gone.is_empty() {
         tx.execute(sql!("queued_drop"), &[&id.0, &gone], WHAT).await?;
-        lanes_share(tx, id, &freed).await?;
-        ready.extend(lanes_next(tx, id, &freed).await?);
+        ready.extend(lanes_replace(tx, subscription, &freed).await?);
     }
     Ok(())
 }
@@ -136,8 +144,9 @@ pub(super) async fn block_apart(
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
-/// Makes rows ready whose time has come; delayed ones enter their lanes, unless somebody is just leaving these.
-async fn come_due(tx: &Tx<'_>, id: SubscriptionId, ready: &mut Vec<Ready>) -> Result<u64> {
+/// Makes rows ready whose time has come; those that are not in their lanes enter them, unless somebody is just leaving these.
+async fn come_due(tx: &Tx<'_>, subscription: &Subscription, ready: &mut Vec<Ready>) -> Result<u64> {
+    let id = subscription.id;
     let most = limits::SWEEP_ROWS_MAX as i64;
     let rows = tx.query(sql!("queued_come_due"), &[&id.0, &most], WHAT).await?;
     let (mut due, mut entering): (Vec<i64>, Vec<(i64, Lane)>) = (Vec::new(), Vec::new());
@@ -160,6 +169,6 @@ async fn come_due(tx: &Tx<'_>, id: SubscriptionId, ready: &mut Vec<Ready>) -> Re
     }
     let made = tx.query(sql!("queued_make_ready"), &[&id.0, &due, &waiting], WHAT).await?;
     ready.extend(made.iter().map(ready_read).collect::<Result<Vec<_>, _>>().doing(WHAT)?);
-    ready.extend(lanes_next(tx, id, &free).await?);
+    ready.extend(lanes_next(tx, subscription, &free).await?);
     Ok(due.len() as u64)
 }

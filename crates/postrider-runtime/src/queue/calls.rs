@@ -200,7 +200,8 @@ impl<S: QueueStore> Queue<S> {
         // Whoever has nothing else to do settles at once if somebody may wait for it: a lane, or a worker that is kept from
         // claiming by a limit.
         let queue = &self.subscription.tuning.queue;
-        let awaited = self.subscription.order == Order::Key || queue.total.is_some();
+        let awaited =
+            self.subscription.order == Order::Key || queue.per_key.is_some() || queue.total.is_some();
         let idles = (awaited && !self.leases.has_ready(now)) || self.end.is_some() || self.context.until_idle;
         if rows > 0 && (now >= self.settle_at || rows >= SETTLE_ROWS || idles) {
             let settle = self.leases.compose(now, SLOW_AFTER);

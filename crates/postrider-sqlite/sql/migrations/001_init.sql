@@ -194,7 +194,7 @@ create index postrider_queued_due
     on postrider_queued (subscription_id, due_at, event_id)
     where state = 'due';
 
--- The head of each lane: at most one.
+-- The heads of each lane: at most one, or as many as the limit of a key says.
 create index postrider_queued_head
     on postrider_queued (subscription_id, key, late)
     where parks = 1 and state <> 'waiting';

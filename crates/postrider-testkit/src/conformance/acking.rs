@@ -14,7 +14,7 @@ use super::worker::{LEASE, Worker, blocks, events_of, only, queue};
 use super::{Ending, Kept, Rig};
 
 /// The deliveries that a worker would make of a claim.
-fn deliveries<S: QueueStore>(worker: &Worker<S>, claimed: &Claimed) -> Vec<Delivery> {
+pub(super) fn deliveries<S: QueueStore>(worker: &Worker<S>, claimed: &Claimed) -> Vec<Delivery> {
     let origin = Arc::new(Origin { subscription: SUBSCRIPTION.to_owned(), store_id: worker.store.id() });
     let deliver = |event: &Arc<Event>| {
         let ticket = Some(Ticket::new(worker.subscription.id, event.id, claimed.token));
@@ -36,7 +36,7 @@ async fn state_of<R: Rig>(rig: &R, event: EventId) -> Kept<DeliveryState> {
     Ok(rig.store().event_deliveries(event).await?[0].state)
 }
 
-fn acked(id: EventId) -> (EventId, Fate) {
+pub(super) fn acked(id: EventId) -> (EventId, Fate) {
     (id, Fate::Acked(vec![id]))
 }
 

@@ -58,6 +58,14 @@ impl<S: QueueStore> Worker<S> {
         Ok(Self { store: store.clone(), member, subscription: self.subscription.clone(), owner: None })
     }
 
+    /// Takes the shards anew, which were taken from it.
+    pub async fn take_again(&mut self) -> Kept<()> {
+        let owner = Owner::of(&self.store, &self.subscription.name).await?;
+        self.subscription = Subscription::clone(&owner.hold().subscription);
+        self.owner = Some(owner);
+        Ok(())
+    }
+
     /// The part of it that feeds.
     pub fn feeder(&self) -> &Owner<S> {
         self.owner.as_ref().expect("this one feeds")

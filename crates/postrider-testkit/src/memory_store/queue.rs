@@ -1,5 +1,7 @@
 //! Mode `queue`: queued rows, claims, and what becomes of them.
 
+mod lanes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +16,18 @@ use postrider_core::settle::{Hold, Lane, MemberId};
 use postrider_core::store::{Cancelled, LetterId, ProgressReport};
 use postrider_core::unique::is_replaceable;
 use postrider_core::{
-    Delivery, DeliveryState, Event, EventId, Fair, OnDead, Result, Shard, Subscription, Timestamp, limits,
+    Delivery, DeliveryState, Event, EventId, Fair, OnDead, Order, Result, Shard, Subscription, Timestamp,
+    limits,
 };
 
 use super::AuditLine;
 use super::state::{Progress, State, StoredRow, Time};
 
 /// The queue of one subscription.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
+    /// How many heads a lane may have.
+    heads_max: usize,
     pub(super) rows: BTreeMap<EventId, Queued>,
     pub(super) claims: BTreeMap<Token, Claim>,
     pub(super) results: BTreeMap<EventId, String>,
@@ -67,6 +72,18 @@ pub(super) struct Claim {
 }
 
 impl Queue {
+    /// An empty one.
+    pub(super) fn new(subscription: &Subscription) -> Self {
+        Self {
+            heads_max: lanes::heads_max(subscription),
+            rows: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            results: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            allowance: None,
+        }
+    }
+
     /// The row that stands for an event.
     pub(super) fn row_of(&self, id: EventId) -> Option<(EventId, &Queued)> {
         let (first, row) = self.rows.range(..=id).next_back()?;
@@ -87,42 +104,6 @@ impl Queue {
     fn front(&self) -> Option<i64> {
         let ready = self.rows.values().filter(|row| row.standing == Standing::Ready);
         ready.map(|row| row.virtual_time).min()
-    }
-
-    pub(super) fn lane(&self, lane: &Lane) -> impl Iterator<Item = (&EventId, &Queued)> {
-        self.rows.iter().filter(move |(_, row)| row.parks && row.lane.as_ref() == Some(lane))
-    }
-
-    /// Whether rows of a lane have to wait.
-    fn is_occupied(&self, lane: &Lane, letters: &BTreeMap<EventId, StoredRow>) -> bool {
-        let held = |row: &StoredRow| {
-            row.state == DeliveryState::Dead && row.parks && row.lane.as_ref() == Some(lane)
-        };
-        self.lane(lane).any(|(_, row)| row.standing != Standing::Waiting) || letters.values().any(held)
-    }
-
-    /// Makes the next row of a lane ready, if nobody else is before it.
-    pub(super) fn promote(&mut self, lane: &Lane, letters: &BTreeMap<EventId, StoredRow>) -> bool {
-        if self.is_occupied(lane, letters) {
-            return false;
-        }
-        let next = self.lane(lane).min_by_key(|(id, row)| (row.turn, **id)).map(|(id, _)| *id);
-        let Some(row) = next.and_then(|id| self.rows.get_mut(&id)) else { return false };
-        row.standing = Standing::Ready;
-        true
-    }
-
-    /// Puts a row in, as the head of its lane or behind it.
-    fn put(&mut self, id: EventId, mut row: Queued, letters: &BTreeMap<EventId, StoredRow>) {
-        if let Some(lane) = &row.lane
-            && row.standing == Standing::Ready
-        {
-            row.parks = true;
-            if self.is_occupied(lane, letters) {
-                row.standing = Standing::Waiting;
-            }
-        }
-        self.rows.insert(id, row);
     }
 
     /// Forgets those of some claims of which no row is left and which nobody holds.
@@ -476,6 +457,8 @@ impl Progress {
                 }
                 Fate::Again(again) => {
                     row.again(*again, now);
+                    // Without order nobody waits for it meanwhile.
+                    row.parks &= again.after.is_zero() || self.subscription.order == Order::Key;
                     self.queue.rows.insert(settled.id, row);
                 }
                 Fate::Dead => self.bury(settled.id, row, shards, now),
@@ -515,7 +498,9 @@ impl Progress {
     fn bury(&mut self, event: EventId, row: Queued, shards: &Shards<'_>, now: Timestamp) {
         let letter = StoredRow {
             shard: shards(event),
-            parks: row.lane.is_some() && self.subscription.on_dead == OnDead::Hold,
+            parks: row.lane.is_some()
+                && self.subscription.on_dead == OnDead::Hold
+                && self.subscription.order == Order::Key,
             lane: row.lane,
             turn: row.turn,
             state: DeliveryState::Dead,
@@ -572,15 +557,7 @@ impl Progress {
                 }
             }
         }
-        let lanes: BTreeSet<&Lane> =
-            self.queue.rows.values().filter(|row| row.parks).filter_map(|row| row.lane.as_ref()).collect();
-        for lane in lanes {
-            let heads = self.queue.lane(lane).filter(|(_, row)| row.standing != Standing::Waiting).count();
-            let held = self.rows.values().filter(|row| row.parks && row.lane.as_ref() == Some(lane)).count();
-            if heads + held != 1 {
-                broken.push(format!("`{name}` has {} heads in the lane of key `{}`", heads + held, lane.key));
-            }
-        }
+        broken.extend(self.lanes_broken());
         broken
     }
 

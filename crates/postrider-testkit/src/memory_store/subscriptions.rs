@@ -36,15 +36,23 @@ impl State {
             standing: BTreeSet::new(),
             rows: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            queue: super::queue::Queue::default(),
+            queue: super::queue::Queue::new(&subscription),
         };
         self.subscriptions.insert(new.name, progress);
         Ok(subscription)
     }
 
-    pub(super) fn tune(&mut self, name: &str, tuning: Tuning) -> Result<Subscription> {
-        tuning.check()?;
-        self.change(name, |subscription| subscription.tuning = tuning)
+    pub(super) fn tune(&mut self, name: &str, tuning: Tuning, time: Time) -> Result<Subscription> {
+        let progress = self.progress_mut(name)?;
+        let before = Arc::clone(&progress.subscription);
+        tuning.check_for(before.mode, before.order)?;
+        if before.tuning.queue.per_key.is_some() != tuning.queue.per_key.is_some() {
+            // Whoever feeds has to know whether keys have a limit.
+            progress.free(ShardSet::ALL, time);
+        }
+        let tuned = self.change(name, |subscription| subscription.tuning = tuning)?;
+        self.progress_mut(name)?.queue_retune();
+        Ok(tuned)
     }
 
     pub(super) fn pause(&mut self, name: &str, time: Time) -> Result<Subscription> {
