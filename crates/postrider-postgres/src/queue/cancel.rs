@@ -3,7 +3,7 @@
 use postrider_core::store::{Cancelled, LetterId};
 use postrider_core::{Error, ErrorKind, EventId, Result, Subscription};
 
-use super::lanes::{lanes_next, lanes_share};
+use super::lanes::{lanes_alone, lanes_next};
 use super::look::{InQueue, queued_of_event};
 use super::sweep::block_apart;
 use crate::audit::Entry;
@@ -51,6 +51,9 @@ async fn remove(
     event: EventId,
 ) -> Result<Option<Cancelled>> {
     let id = subscription.id;
+    // Before the row: whoever takes the head away may be about to make this one the next.
+    let lanes: Vec<_> = row.lane.clone().into_iter().collect();
+    lanes_alone(tx, id, &lanes).await?;
     let locked = tx.query_opt(sql!("queued_unleased"), &[&id.0, &row.id.0], WHAT).await?;
     if locked.is_none() {
         return Ok(None);
@@ -60,8 +63,6 @@ async fn remove(
         block_apart(tx, id, row.id, &left).await?;
     } else {
         tx.execute(sql!("queued_drop"), &[&id.0, &vec![row.id.0]], WHAT).await?;
-        let lanes: Vec<_> = row.lane.clone().into_iter().collect();
-        lanes_share(tx, id, &lanes).await?;
         lanes_next(tx, subscription, &lanes).await?;
     }
     Ok(Some(Cancelled::Gone))

@@ -4,7 +4,8 @@
 //! somebody is there. Side by side each would see the world without the other: the one finds nobody who waits, the other
 //! somebody who is just leaving, and the new row would wait for nobody. So lanes have locks, by buckets of their keys: the
 //! first take them shared, the second alone. A feed must not wait for a handler's transaction, which may take its time:
-//! it takes what is free, and lets rows of other buckets wait. These lanes are looked at again, by the next sweep.
+//! it takes what is free, and lets rows of other buckets wait. These lanes are looked at again, by the next sweep. People who
+//! replay or cancel have the time to wait, and take them alone.
 //!
 //! Where keys have a limit and no order, a lane has as many heads as the limit says, and the same locks. So a claim need not
 //! count, and writes nothing more. A counter for each key would be one row that all claims and settles of the key wait for; a
@@ -53,6 +54,16 @@ pub(crate) async fn lanes_share(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane])
     }
     let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
     tx.query(sql!("queue_lane_share"), &[&id.0, &buckets], WHAT).await.map(drop)
+}
+
+/// The same alone, for those who put rows in or take such out that wait: they wait for whoever takes a head away, which
+/// may take as long as a handler's transaction. No row of these lanes that others wait for may be held before.
+pub(crate) async fn lanes_alone(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<()> {
+    if lanes.is_empty() {
+        return Ok(());
+    }
+    let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
+    tx.query(sql!("queue_lane_alone"), &[&id.0, &buckets], WHAT).await.map(drop)
 }
 
 /// Those of some lanes from which nobody is just taking a head away, until the transaction ends; and the others.

@@ -8,7 +8,7 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, Result, Subscription};
 use tokio_postgres::Row;
 
-use super::lanes::{lanes_headless, lanes_next, lanes_share};
+use super::lanes::{lanes_alone, lanes_headless, lanes_next, lanes_share};
 use super::rows::spans_of;
 use super::sweep::block_apart;
 use crate::error::Doing;
@@ -53,7 +53,7 @@ async fn lanes_go_on(tx: &Tx<'_>, queues: &Queues, rows: &[Row], what: &str) -> 
     }
     for (id, lanes) in lanes {
         let Some(queue) = queues.get(&SubscriptionId(id)) else { continue };
-        lanes_share(tx, queue.id, &lanes).await?;
+        lanes_alone(tx, queue.id, &lanes).await?;
         lanes_next(tx, queue, &lanes).await?;
     }
     Ok(())
@@ -105,6 +105,7 @@ pub(crate) async fn queue_cut(tx: &Tx<'_>, subscription: &Subscription, last_id:
     let none: Vec<i64> = Vec::new();
     tx.execute(sql!("claim_close"), &[&tokens, &rows, &events, &none], what).await?;
     let lanes = lanes_headless(tx, id).await?;
+    // Not alone: somebody who has the bucket may wait for a row that is gone. Whoever feeds again looks at all lanes.
     lanes_share(tx, id, &lanes).await?;
     lanes_next(tx, subscription, &lanes).await.map(drop)
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use postrider_core::queue::feed::Feeder;
 use postrider_core::queue::{Ask, Claimed, Fate, Feed, QueueSettle, SettledRow};
 use postrider_core::settle::MemberId;
+use postrider_core::store::{DeadLetterQuery, LetterId};
 use postrider_core::{
     Event, EventId, LeaseBy, LogStore, Mode, NewSubscription, QueueStore, Result, Store, Subscription,
 };
@@ -30,6 +31,8 @@ enum Act {
     Feed,
     Settle,
     Sweep,
+    Cancel,
+    Replay,
 }
 
 impl Act {
@@ -42,6 +45,8 @@ impl Act {
             Self::Settle => 2,
             // begin, claim_expired
             Self::Sweep => 2,
+            // begin, the subscription, its lock
+            Self::Cancel | Self::Replay => 3,
         }
     }
 }
@@ -108,7 +113,7 @@ struct World {
     watcher: Client,
     subscription: Subscription,
     member: MemberId,
-    actors: [Actor; 3],
+    actors: [Actor; 5],
     owner: Owner,
     feeder: Feeder,
     runs: usize,
@@ -125,6 +130,15 @@ enum Ended {
     Fed(Result<Option<i64>>),
     Settled(Result<postrider_core::queue::QueueSettled>),
     Swept(Result<postrider_core::queue::Swept>),
+    Operated(Result<bool>),
+}
+
+/// What the acts are about.
+struct Scene {
+    feed: Arc<Feed>,
+    settle: Arc<QueueSettle>,
+    /// Which event people do something with.
+    event: EventId,
 }
 
 impl World {
@@ -133,7 +147,13 @@ impl World {
         let mut new = NewSubscription::new("orders").mode(Mode::Queue);
         new.tuning.queue.lease_by = LeaseBy::Event;
         let subscription = stage.store.subscription_create(new).await.unwrap();
-        let actors = [Actor::new(&stage).await, Actor::new(&stage).await, Actor::new(&stage).await];
+        let actors = [
+            Actor::new(&stage).await,
+            Actor::new(&stage).await,
+            Actor::new(&stage).await,
+            Actor::new(&stage).await,
+            Actor::new(&stage).await,
+        ];
         let owner = Owner::of(&actors[0].store, &subscription.name).await;
         let feeder = Feeder::new(&subscription, &owner.store.fed(&owner.hold).await.unwrap());
         let member = stage.store.member_join("ada").await.unwrap();
@@ -163,9 +183,8 @@ impl World {
         assert_eq!(claimed.rows.iter().map(|row| row.id).collect::<Vec<_>>(), [first]);
         let second = self.emit().await;
         let feed = self.plan().await;
-        let begun: Vec<(Act, JoinHandle<Ended>)> =
-            acts.iter().map(|act| (*act, self.begin(*act, &feed, &claimed))).collect();
-        let (order, said) = self.turns(begun, orders).await;
+        let scene = Scene { feed: Arc::clone(&feed), settle: settle_of(&claimed), event: second };
+        let (order, said) = self.play(acts, &scene, orders).await;
         if !acts.contains(&Act::Feed) {
             self.owner.store.feed(&self.owner.hold, feed).await.unwrap();
         }
@@ -178,16 +197,76 @@ impl World {
         assert_eq!(self.watcher.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0, "{order:?}");
     }
 
-    fn begin(&self, act: Act, feed: &Arc<Feed>, claimed: &Claimed) -> JoinHandle<Ended> {
+    /// One order: somebody settles the first of a key, and people do something with another one.
+    async fn operate(&mut self, act: Act, orders: &mut Orders) {
+        self.runs += 1;
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.push(self.emit().await);
+        }
+        let feed = self.plan().await;
+        self.owner.store.feed(&self.owner.hold, Arc::clone(&feed)).await.unwrap();
+        let mut claimed = self.claim_one(ids[0]).await;
+        let (event, left) = match act {
+            Act::Replay => {
+                let rows = vec![SettledRow { id: ids[0], token: claimed.token, fate: Fate::Dead }];
+                let dead = Arc::new(QueueSettle { rows, ..QueueSettle::default() });
+                self.owner.store.queue_settle(&self.subscription, self.member, dead).await.unwrap();
+                let second = self.claim_one(ids[1]).await;
+                self.owner
+                    .store
+                    .queue_settle(&self.subscription, self.member, settle_of(&second))
+                    .await
+                    .unwrap();
+                claimed = self.claim_one(ids[2]).await;
+                (ids[0], ids[0])
+            }
+            _ => (ids[1], ids[2]),
+        };
+        let scene = Scene { feed, settle: settle_of(&claimed), event };
+        let (order, said) = self.play(&[Act::Settle, act], &scene, orders).await;
+        assert_eq!(said.fenced, Some(false), "{order:?}");
+        // Nobody sweeps: the next one of the key is ready by itself.
+        assert_eq!(self.drain().await, [left], "{order:?}");
+    }
+
+    async fn claim_one(&self, expected: EventId) -> Claimed {
+        let claimed =
+            claim(&self.owner.store, &self.subscription, self.member, Duration::from_secs(60)).await;
+        assert_eq!(claimed.rows.iter().map(|row| row.id).collect::<Vec<_>>(), [expected]);
+        claimed
+    }
+
+    async fn play(&self, acts: &[Act], scene: &Scene, orders: &mut Orders) -> (Vec<Act>, Said) {
+        let begun = acts.iter().map(|act| (*act, self.begin(*act, scene))).collect();
+        self.turns(begun, orders).await
+    }
+
+    fn begin(&self, act: Act, scene: &Scene) -> JoinHandle<Ended> {
         let actor = &self.actors[act as usize];
         let (store, subscription, member) = (actor.store.clone(), self.subscription.clone(), self.member);
-        let (hold, feed) = (self.owner.hold.clone(), Arc::clone(feed));
-        let settle = settle_of(claimed);
+        let (hold, feed) = (self.owner.hold.clone(), Arc::clone(&scene.feed));
+        let (settle, event) = (Arc::clone(&scene.settle), scene.event);
+        let letter = LetterId { subscription: subscription.name.clone(), event_id: event };
         actor.turnstile.hold(async move {
             match act {
                 Act::Feed => Ended::Fed(store.feed(&hold, feed).await),
                 Act::Settle => Ended::Settled(store.queue_settle(&subscription, member, settle).await),
                 Act::Sweep => Ended::Swept(store.sweep(&subscription).await),
+                Act::Cancel => {
+                    let cancelled = store.delivery_cancel(&letter, "ada").await;
+                    Ended::Operated(cancelled.map(|cancelled| cancelled.is_some()))
+                }
+                Act::Replay => {
+                    let LetterId { subscription, event_id } = letter;
+                    let which = DeadLetterQuery {
+                        subscription: Some(subscription),
+                        event_id: Some(event_id),
+                        after: None,
+                        limit: 1,
+                    };
+                    Ended::Operated(store.dead_letter_replay(which, "ada").await.map(|count| count == 1))
+                }
             }
         })
     }
@@ -206,6 +285,7 @@ impl World {
                         Ended::Fed(fed) => drop(fed.unwrap()),
                         Ended::Settled(settled) => said.fenced = Some(!settled.unwrap().fenced.is_empty()),
                         Ended::Swept(swept) => drop(swept.unwrap()),
+                        Ended::Operated(done) => assert!(done.unwrap(), "{order:?}"),
                     }
                     continue;
                 }
@@ -240,9 +320,9 @@ impl World {
     /// Waits until all of these have an answer, but for those that wait for somebody.
     async fn until_answered_or_blocked(&self, asked: &mut BTreeMap<Act, usize>) {
         loop {
-            let waiting = self.waiting().await;
             asked.retain(|act, answers| self.turnstile(*act).answered() < *answers);
-            if waiting >= asked.len() {
+            // In this order: one that waits now has not been set free by an answer that was counted.
+            if self.waiting().await >= asked.len() {
                 return;
             }
             tokio::task::yield_now().await;
@@ -322,6 +402,33 @@ async fn feed_and_sweep_in_all_orders() {
 #[tokio::test]
 async fn settle_and_sweep_in_all_orders() {
     check(&[Act::Settle, Act::Sweep], Orders::all(), 35..=210).await;
+}
+
+/// What people do beside a settle of the same key.
+async fn check_operation(act: Act, expected: std::ops::RangeInclusive<usize>) {
+    let mut world = World::new().await;
+    let (mut orders, mut count) = (Orders::all(), 0);
+    // At first statements are prepared, which would be turns of their own.
+    world.operate(act, &mut Orders::Some { rng: fastrand::Rng::with_seed(1), left: 1 }).await;
+    loop {
+        count += 1;
+        world.operate(act, &mut orders).await;
+        if !orders.next() {
+            break;
+        }
+    }
+    assert!(expected.contains(&count), "{count} orders");
+    assert_eq!(world.stage.store.check().await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn settle_and_cancel_in_all_orders() {
+    check_operation(Act::Cancel, 10..=400).await;
+}
+
+#[tokio::test]
+async fn settle_and_replay_in_all_orders() {
+    check_operation(Act::Replay, 10..=400).await;
 }
 
 #[tokio::test]
