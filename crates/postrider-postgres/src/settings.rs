@@ -19,9 +19,6 @@ const IDLE_TIMEOUT: Setting = ("idle_in_transaction_session_timeout", "60s");
 const STATEMENT_TIMEOUT: Setting = ("statement_timeout", "60s");
 /// None of our statements is worth compiling, and a forced plan's estimate always says that it were.
 const JIT: Setting = ("jit", "off");
-/// The server would plan statements anew at every call that take a few short arrays: it takes a plan for ten for dearer than
-/// one for two, and that is 0.4 ms of each feed's 1.1.
-const PLANS: Setting = ("plan_cache_mode", "force_generic_plan");
 
 impl Role {
     /// Plans of those who read the log are forced to the index, since the planner knows neither how selective a snapshot
@@ -39,7 +36,6 @@ impl Role {
                 ("synchronous_commit", "off"),
                 ("enable_seqscan", "off"),
                 ("enable_bitmapscan", "off"),
-                PLANS,
                 LOCK_TIMEOUT,
                 JIT,
                 IDLE_TIMEOUT,
@@ -49,7 +45,6 @@ impl Role {
             Self::Claimer => &[
                 ("enable_seqscan", "off"),
                 ("enable_bitmapscan", "off"),
-                PLANS,
                 LOCK_TIMEOUT,
                 JIT,
                 IDLE_TIMEOUT,

@@ -123,6 +123,8 @@ impl Plan<'_> {
 
     async fn fly(&self, tx: Tx<'_>, known: i64) -> Result<Answers> {
         let (id, member) = (self.hold.subscription.id.0, self.hold.member.0);
+        let is_flushed = self.claim.is_some();
+        let begin: [&(dyn ToSql + Sync); 1] = [&is_flushed];
         let check: [&(dyn ToSql + Sync); 3] = [&id, &member, &known];
         let position = self.position.as_ref().map(NewPosition::parameters);
         let ranks: [&(dyn ToSql + Sync); 2] = [&id, &self.new_ranks];
@@ -138,7 +140,7 @@ impl Plan<'_> {
                 steps.push((sql, parameters));
             }
         };
-        step(claim.is_some(), sql!("flushed_commit"), &[]);
+        step(true, sql!("feed_begin"), &begin);
         step(true, sql!("hold_check"), &check);
         step(position.is_some(), sql!("position_put"), position.as_ref().map_or(&[], |position| position));
         step(!self.new_ranks.is_empty(), sql!("queue_front_put"), &ranks);

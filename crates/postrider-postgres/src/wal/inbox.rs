@@ -200,15 +200,15 @@ impl Inbox {
     /// See [`super::Wal::take`].
     pub(super) fn take(&mut self, newest: &Snapshot) -> Found {
         self.join();
-        let is_time = self.read_at.elapsed() >= TABLE_EVERY || newest.running().len() > GAPS_MAX;
-        if !self.streaming || self.unread || is_time {
+        if !self.streaming || self.unread || self.read_at.elapsed() >= TABLE_EVERY {
             return Found::InTable;
         }
         let (mut xids, mut rows) = (Vec::new(), Vec::new());
         while let Some(next) = self.waiting.front() {
             let is_seen = newest.sees(next.xid);
-            if !is_seen && (next.rows.is_none() || rows.len() + next.count() > WINDOW_ROWS.max(next.count()))
-            {
+            let is_full = rows.len() + next.count() > WINDOW_ROWS.max(next.count());
+            let is_far = gaps(newest, next.xid) > GAPS_MAX + xids.len();
+            if !is_seen && (next.rows.is_none() || is_full || is_far) {
                 break;
             }
             let Some(next) = self.waiting.pop_front() else { break };
@@ -244,6 +244,12 @@ impl Inbox {
             .or_else(|| waiting.map(|decoded| decoded.commit).next())
             .map_or(position, |lsn| lsn.min(position))
     }
+}
+
+/// How many transactions a tick would have to name as running that has seen this one, too.
+fn gaps(newest: &Snapshot, xid: Xid) -> usize {
+    let beyond = (xid.0 + 1).saturating_sub(newest.xmax().0);
+    newest.running().len().saturating_add(usize::try_from(beyond).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -363,6 +369,16 @@ mod tests {
         assert_eq!(ids(&inbox.take(&snapshot("100:100:"))), Some(vec![1]));
         assert!(matches!(inbox.take(&snapshot("101:101:")), Found::InTable));
         assert_eq!(ids(&inbox.take(&snapshot("102:102:"))), Some(vec![9]), "once the table has told of it");
+    }
+
+    #[test]
+    fn one_that_is_far_ahead_of_the_tick_is_left_to_the_table() {
+        let mut inbox = followed();
+        inbox.put(decoded(100, &[1]));
+        inbox.put(decoded(5_000_000, &[2]));
+        assert_eq!(ids(&inbox.take(&snapshot("100:100:"))), Some(vec![1]));
+        assert!(matches!(inbox.take(&snapshot("101:101:")), Found::InTable));
+        assert_eq!(ids(&inbox.take(&snapshot("4999999:4999999:"))), Some(vec![2]));
     }
 
     #[test]

@@ -39,8 +39,8 @@ impl Act {
     /// Statements that are let through together, at the beginning: what comes before the first that others can notice.
     fn first(self) -> usize {
         match self {
-            // begin, hold_check, position_put, queue_lane_take
-            Self::Feed => 4,
+            // begin, feed_begin, hold_check, position_put, queue_lane_take
+            Self::Feed => 5,
             // begin, queued_done_one
             Self::Settle => 2,
             // begin, claim_expired
