@@ -10,7 +10,7 @@ select current_setting('wal_level'),
     coalesce(slot.wal_status = 'lost', false),
     slot.active_pid,
     coalesce(sender.application_name, ''),
-    extract(epoch from clock_timestamp() - coalesce(sender.reply_time, sender.backend_start))::double precision,
+    coalesce(sender.reply_time::text, ''),
     (select value from postrider.meta where name = 'home')
 from (select) as one
 left join pg_catalog.pg_replication_slots as slot on slot.slot_name = $2::text

@@ -16,12 +16,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use postgres_protocol::message::frontend;
 use postrider_core::log::Lsn;
-use postrider_core::{Error, ErrorKind, Result, Timestamp};
+use postrider_core::{Error, ErrorKind, Result};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::error::SqlState;
 use tracing::debug;
@@ -30,7 +30,6 @@ use super::cursor::Cursor;
 use super::pgoutput::{Change, Columns, Message, Relation};
 use super::refusal::{During, Refusal, ServerSaid, lost, nonsense, refuse};
 use super::wire::{Frame, Wire};
-use crate::values::At;
 
 /// How often the server hears from us, unless its patience is shorter.
 pub(crate) const STATUS_EVERY: Duration = Duration::from_secs(1);
@@ -73,6 +72,8 @@ pub(crate) struct Stream {
     confirmed: Lsn,
     pace: Pace,
     status_due: Instant,
+    /// The server's clock as it was last told, and when: ours need not be right.
+    clock: (u64, Instant),
 }
 
 /// How often the server wants to hear from us.
@@ -104,7 +105,8 @@ impl Stream {
     /// `confirmed` is what the server has forgotten already.
     pub(super) fn new(wire: Wire, what: String, confirmed: Lsn, pace: Pace) -> Self {
         let (relations, position) = (HashMap::new(), confirmed);
-        Self { wire, what, relations, position, confirmed, pace, status_due: Instant::now() }
+        let now = Instant::now();
+        Self { wire, what, relations, position, confirmed, pace, status_due: now, clock: (0, now) }
     }
 
     /// The next thing that the server says. Sends statuses on time while it is awaited. Nothing is lost if it is
@@ -237,7 +239,8 @@ impl Stream {
                 Some(Heard::Change(cursor.rest()))
             }
             b'k' => {
-                let (end, _sent_at) = (cursor.lsn()?, cursor.u64()?);
+                let (end, sent_at) = (cursor.lsn()?, cursor.u64()?);
+                self.clock = (sent_at, Instant::now());
                 let is_asked = cursor.u8()? != 0;
                 self.position = self.position.max(end);
                 if is_asked {
@@ -327,8 +330,8 @@ impl Stream {
     }
 
     fn status_put(&mut self, answer: Answer) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = At(Timestamp::from_micros(now.as_micros() as i64));
+        let (told, heard_at) = self.clock;
+        let now = told + heard_at.elapsed().as_micros() as u64;
         let out = self.wire.outgoing();
         out.put_u8(b'd');
         out.put_u32(4 + STATUS_BYTES);
@@ -337,7 +340,7 @@ impl Stream {
         for lsn in [self.position, self.confirmed, self.confirmed] {
             out.put_u64(lsn.0);
         }
-        out.put_slice(&now.to_bytes());
+        out.put_u64(now);
         out.put_u8(u8::from(answer == Answer::Wanted));
         self.status_due = Instant::now() + self.pace.0;
     }

@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
 use super::inbox::{Decoded, TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX};
-use super::slot::{self, Ready};
+use super::slot::{self, Other, Ready};
 use super::{Reading, Shared};
 use crate::probe::probe_for;
 use crate::replication::{EventReader, Replication, Said, Stream};
@@ -20,7 +20,7 @@ use crate::store::Inner;
 
 /// Waits between two attempts.
 const WAIT_MIN: Duration = Duration::from_millis(200);
-const WAIT_MAX: Duration = Duration::from_secs(30);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often it is found out what may be confirmed.
 const CONFIRM_EVERY: Duration = Duration::from_secs(1);
 /// How often it is found out whether what nobody takes has waited for too long.
@@ -29,13 +29,14 @@ const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(100);
 /// Until the store is gone.
 pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch::Receiver<()>) {
     let mut wait = WAIT_MIN;
+    let mut other = None;
     loop {
         tokio::select! {
             _ = gone.changed() => return,
             () = shared.wanted.notified() => {}
             () = wanted(&store) => {}
         }
-        let ended = follow(&store, &shared, &mut gone).await;
+        let ended = follow(&store, &shared, &mut other, &mut gone).await;
         let was_followed = shared.inbox().is_followed();
         shared.inbox().end();
         shared.news.notify_waiters();
@@ -68,10 +69,15 @@ enum Ended {
 }
 
 /// From the connection to its end.
-async fn follow(store: &Weak<Inner>, shared: &Shared, gone: &mut watch::Receiver<()>) -> Result<Ended> {
+async fn follow(
+    store: &Weak<Inner>,
+    shared: &Shared,
+    other: &mut Option<Other>,
+    gone: &mut watch::Receiver<()>,
+) -> Result<Ended> {
     let Some(inner) = store.upgrade() else { return Ok(Ended::StoreGone) };
     let mut replication = Replication::connect(&inner.options).await?;
-    let Ready { slot, publication, must_see } = slot::prepare(&inner, &mut replication).await?;
+    let Ready { slot, publication, must_see } = slot::prepare(&inner, &mut replication, other).await?;
     let stream = replication.start(&slot, &publication, Lsn::default()).await;
     let stream = match stream {
         Ok(stream) => stream,

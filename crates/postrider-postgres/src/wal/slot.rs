@@ -4,7 +4,7 @@
 //! be refused for ever. A slot that is made or made anew begins somewhere in the log; what came before it is in the table, and
 //! the snapshot that comes with the slot says what that is.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postrider_core::log::Snapshot;
 use postrider_core::{Error, ErrorKind, Result};
@@ -18,9 +18,17 @@ use crate::values::SnapshotValue;
 
 const WHAT: &str = "prepare to follow the write-ahead log";
 /// Whoever follows a slot says every second that it lives.
-const SILENT_AFTER: f64 = 10.0;
+const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// How often people are told what a slot that is being made waits for.
 const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// Somebody else who follows the slot, as seen by one who would like to.
+pub(super) struct Other {
+    pid: i32,
+    said: String,
+    /// Since when it has said nothing more.
+    since: Instant,
+}
 
 /// What can be followed.
 pub(super) struct Ready {
@@ -38,7 +46,8 @@ struct Look {
     slot: Slot,
     active_pid: Option<i32>,
     follower: String,
-    silent: Option<f64>,
+    /// When it last said that it lives, by whatever clock: it says so every second.
+    said: String,
     /// Which server and timeline this is.
     home: String,
 }
@@ -56,7 +65,11 @@ enum Slot {
 }
 
 /// Makes what is absent. The connection's next command must be the one that follows the slot, if there is a snapshot.
-pub(super) async fn prepare(store: &Inner, replication: &mut Replication) -> Result<Ready> {
+pub(super) async fn prepare(
+    store: &Inner,
+    replication: &mut Replication,
+    other: &mut Option<Other>,
+) -> Result<Ready> {
     let publication = store.options.schema.name().to_owned();
     let (slot, look) = look(store, &publication).await?;
     let System { id, timeline } = replication.identify().await?;
@@ -77,7 +90,7 @@ pub(super) async fn prepare(store: &Inner, replication: &mut Replication) -> Res
         )));
     }
     if let Some(pid) = look.active_pid {
-        take_over(store, &slot, pid, &look).await?;
+        take_over(store, &slot, pid, &look, other).await?;
     }
     if !look.publication {
         publication_create(store, &publication).await?;
@@ -126,7 +139,7 @@ async fn look(store: &Inner, publication: &str) -> Result<(String, Look)> {
             },
             active_pid: row.try_get(7)?,
             follower: row.try_get(8)?,
-            silent: row.try_get(9)?,
+            said: row.try_get(9)?,
             home: row.try_get(10)?,
         })
     };
@@ -134,14 +147,24 @@ async fn look(store: &Inner, publication: &str) -> Result<(String, Look)> {
 }
 
 /// Ends a follower that has fallen silent, as one does whose machine has gone; another one keeps its slot.
-async fn take_over(store: &Inner, slot: &str, pid: i32, look: &Look) -> Result<()> {
-    let silent = look.silent.unwrap_or(0.0);
+async fn take_over(
+    store: &Inner,
+    slot: &str,
+    pid: i32,
+    look: &Look,
+    other: &mut Option<Other>,
+) -> Result<()> {
+    let same = other.take().filter(|other| other.pid == pid && other.said == look.said);
+    let seen = same.unwrap_or_else(|| Other { pid, said: look.said.clone(), since: Instant::now() });
+    let silent = seen.since.elapsed();
+    *other = Some(seen);
     if look.follower != "postrider/wal" || silent < SILENT_AFTER {
         let message =
             format!("the slot `{slot}` is followed by another relay (pid {pid}): this one reads the table");
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
-    warn!(slot, pid, "whoever followed the slot has been silent for {silent:.0} s: it is taken over");
+    let silent = silent.as_secs();
+    warn!(slot, pid, "whoever followed the slot has been silent for {silent} s: it is taken over");
     write(store, "slot takeover", slot, async |tx| {
         tx.query(sql!("walsender_end"), &[&pid], "end a follower that is gone").await.map(drop)
     })

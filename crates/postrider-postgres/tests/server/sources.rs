@@ -261,6 +261,24 @@ async fn large_prepared_and_undone_transactions() {
     assert_eq!(owner.read().await.len(), 0);
 }
 
+/// A position must not name every transaction that was not an event's.
+#[tokio::test]
+async fn positions_stay_small_however_many_transactions_lie_between() {
+    let server = logical(Version::V15);
+    let stage = hybrid(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    let p = stage.session().await;
+    for n in 0..3 {
+        stage.run("do $$ begin for i in 1..3000 loop perform pg_current_xact_id(); commit; end loop; end $$");
+        emit(&p, "k", &n.to_string()).await;
+        assert_eq!(read_count(&mut owner, 1).await, [n.to_string()]);
+        owner.settle().await.unwrap();
+    }
+    let longest = "select max(length(to_snapshot::text)) from postrider.position_a";
+    assert!(stage.number(longest) < 3_000, "{}", stage.number(longest));
+}
+
 #[tokio::test]
 async fn a_publication_that_was_dropped_comes_back_with_a_new_slot() {
     let server = logical(Version::V18);
