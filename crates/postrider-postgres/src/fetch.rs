@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postrider_core::log::{LogRow, Lsn, Pending, Served, Snapshot, Tail, Tick, Window, Xid};
+use postrider_core::log::{LogRow, Lsn, Pending, Probe, Served, Tail, Tick, Window, Xid};
 use postrider_core::settle::{Chunk, Hold, Room};
 use postrider_core::{EventId, Mode, Position, Result, Shard};
 use tokio::sync::MutexGuard;
@@ -61,8 +61,6 @@ pub(crate) struct SharedTail {
     pending_to: i64,
     /// Transactions that ticks see because they were decoded, and that no probe has found visible since.
     early: Vec<Xid>,
-    /// What the last look at the table found visible, and how far the log had been written.
-    visible: Option<(Snapshot, Lsn)>,
     /// How much of the WAL must be on disk before anybody hands out what was passed to feeders without waiting.
     owed: Lsn,
 }
@@ -74,6 +72,15 @@ impl SharedTail {
         let newest = self.tail.newest();
         self.early.is_empty() && newest.is_some_and(|newest| newest.snapshot.covers(&tick.snapshot))
     }
+}
+
+/// A look at the table behind the tail's end.
+#[derive(Default)]
+struct Look {
+    /// Whether there is a window to hand out.
+    found: bool,
+    /// What it was read by; none if it was not, because the subscription is paused.
+    probe: Option<Probe>,
 }
 
 /// One fetch under way.
@@ -214,7 +221,7 @@ impl Fetch<'_> {
     /// Finds what lies behind the tail's end: in the stream if that is followed, else in the table. Whether there is a
     /// window to hand out. `behind` says that the caller does not stand there, and will read from the table.
     async fn find(&self, shared: &mut SharedTail, behind: bool) -> Result<bool> {
-        let Some(wal) = &self.store.wal else { return self.look(shared, behind).await };
+        let Some(wal) = &self.store.wal else { return Ok(self.look(shared, behind).await?.found) };
         let Some(from) = shared.tail.newest().cloned() else { return Ok(false) };
         let found = if behind || self.feeds() { Found::InTable } else { wal.take(&from.snapshot) };
         match found {
@@ -230,12 +237,12 @@ impl Fetch<'_> {
             }
             Found::InTable => {
                 let before = wal.before_read();
-                let found = self.look(shared, behind).await?;
+                let look = self.look(shared, behind).await?;
                 // Its window, if there is one, is read before anything that comes after it.
-                if let Some((visible, written)) = shared.visible.take() {
-                    wal.was_read(before, &visible.union(&from.snapshot), written);
+                if let Some(probe) = look.probe {
+                    wal.was_read(before, &probe.snapshot.union(&from.snapshot), probe.inserted);
                 }
-                Ok(found)
+                Ok(look.found)
             }
         }
     }
@@ -253,9 +260,9 @@ impl Fetch<'_> {
         Ok(shared.early.is_empty())
     }
 
-    /// Probes, and reads what lies behind the tail's end while at it. Whether there is a window to hand out.
-    async fn look(&self, shared: &mut SharedTail, forced: bool) -> Result<bool> {
-        let Some(from) = shared.tail.newest().cloned() else { return Ok(false) };
+    /// Probes, and reads what lies behind the tail's end while at it.
+    async fn look(&self, shared: &mut SharedTail, forced: bool) -> Result<Look> {
+        let Some(from) = shared.tail.newest().cloned() else { return Ok(Look::default()) };
         let began = Instant::now();
         let above = from.eager_lowest(REACH);
         let stretch = Stretch::behind(above, i64::MAX);
@@ -263,12 +270,11 @@ impl Fetch<'_> {
         let (probe, standing, mut read) =
             log_look(&self.session, id, stretch, &from.snapshot, &self.store.appetite).await?;
         if self.is_paused(standing).await? {
-            return Ok(false);
+            return Ok(Look::default());
         }
         shared.early.retain(|xid| !probe.snapshot.sees(*xid));
-        shared.visible = Some((probe.snapshot.clone(), probe.inserted));
         if !forced && !from.is_outdated_by(&probe) {
-            return Ok(false);
+            return Ok(Look { found: false, probe: Some(probe) });
         }
         let window = Window { to: Arc::new(from.next(&probe)), from };
         let mut stretch = Stretch::behind(above, window.to.seq());
@@ -290,7 +296,7 @@ impl Fetch<'_> {
             false => probe.inserted,
         };
         shared.tail.pending = Some(Pending { window, rows, cut, inserted });
-        Ok(true)
+        Ok(Look { found: true, probe: Some(probe) })
     }
 
     /// Whether the window that waits may be handed out. If it had to wait, the subscription may have been paused since it

@@ -31,10 +31,11 @@ pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch
     let mut wait = WAIT_MIN;
     let mut other = None;
     loop {
-        tokio::select! {
-            _ = gone.changed() => return,
-            () = shared.wanted.notified() => {}
-            () = wanted(&store) => {}
+        while !is_wanted(&store) {
+            tokio::select! {
+                _ = gone.changed() => return,
+                () = shared.wanted.notified() => {}
+            }
         }
         let ended = follow(&store, &shared, &mut other, &mut gone).await;
         let was_followed = shared.inbox().is_followed();
@@ -56,11 +57,10 @@ pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch
     }
 }
 
-/// Resolves if somebody holds shards.
-async fn wanted(store: &Weak<Inner>) {
-    if store.upgrade().is_none_or(|store| store.holdings.all_feed()) {
-        std::future::pending::<()>().await;
-    }
+/// Whether anybody would go by the stream. Those who feed queues read the table, and a slot that nobody follows only keeps the
+/// server from removing its log.
+fn is_wanted(store: &Weak<Inner>) -> bool {
+    store.upgrade().is_some_and(|store| !store.holdings.all_feed())
 }
 
 enum Ended {
@@ -141,7 +141,7 @@ impl Following<'_> {
                 looked = optional(&mut looking) => {
                     looking = None;
                     self.confirm(looked?);
-                    if !self.is_wanted() {
+                    if !is_wanted(self.store) {
                         return Ok(Ended::NobodyReads);
                     }
                 }
@@ -152,10 +152,6 @@ impl Following<'_> {
                 }
             }
         }
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.store.upgrade().is_some_and(|store| !store.holdings.all_feed())
     }
 
     /// None if the store is gone.

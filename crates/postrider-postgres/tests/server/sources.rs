@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use postrider_core::{LogStore, NewSubscription, Store};
+use postrider_core::{LogStore, Mode, NewSubscription, Store};
 use postrider_postgres::{PostgresStore, Reading, Source};
 use postrider_testkit::postgres::{Database, Server, Settings, Version};
 
@@ -300,6 +300,26 @@ async fn a_publication_that_was_dropped_comes_back_with_a_new_slot() {
     assert_eq!(stage.number("select count(*) from pg_publication"), 1);
     emit(&p, "k", "after").await;
     assert_eq!(read_count(&mut owner, 1).await, ["after"]);
+}
+
+/// Nobody would follow it, and it would keep the server from removing its log.
+#[tokio::test]
+async fn no_slot_is_made_for_those_who_only_feed_queues() {
+    let server = logical(Version::V18);
+    let stage = hybrid(server.create_database()).await;
+    let queue = NewSubscription::new("queue").mode(Mode::Queue);
+    stage.store.subscription_create(queue).await.unwrap();
+    let mut feeder = Owner::of(&stage.store, "queue").await;
+    let p = stage.session().await;
+    for n in 0..50 {
+        emit(&p, "k", &n.to_string()).await;
+        assert_eq!(read_count(&mut feeder, 1).await, [n.to_string()]);
+    }
+    assert_eq!((stage.number(SLOTS), stage.number("select count(*) from pg_publication")), (0, 0));
+    // As soon as there is somebody else, it is.
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    assert_eq!(stage.number(SLOTS), 1);
 }
 
 #[tokio::test]
