@@ -1,7 +1,6 @@
 //! Who destroyed or skipped what. Written in the transaction that does it.
 
 use postrider_core::{EventId, Result};
-use tokio_postgres::types::ToSql;
 
 use crate::session::Tx;
 
@@ -16,14 +15,6 @@ impl Entry<'_> {
     /// Writes a line for a subscription as a whole.
     pub(crate) async fn write(&self, tx: &Tx<'_>, subscription: &str) -> Result<()> {
         self.write_each(tx, &[(subscription, None)]).await
-    }
-
-    /// Writes a line for the store as a whole.
-    pub(crate) async fn write_store(&self, tx: &Tx<'_>) -> Result<()> {
-        let (subscription, event) = ([None::<&str>], [None::<i64>]);
-        let parameters: [&(dyn ToSql + Sync); 5] =
-            [&self.actor, &self.action, &subscription.as_slice(), &event.as_slice(), &self.detail];
-        tx.execute(sql!("audit_put"), &parameters, "write the audit table").await.map(drop)
     }
 
     /// Writes a line for each event.

@@ -45,7 +45,7 @@ pub(crate) async fn wake_set(tx: &Tx<'_>, wake: Wake, two_phase: TwoPhase, actor
             tx.execute(sql!("wake_create"), &[], what).await?
         }
     };
-    Entry { actor, action: "store wake", detail: Some(wake.word()) }.write_store(tx).await
+    Entry { actor, action: "store wake", detail: Some(wake.word()) }.write_of_store(tx).await
 }
 
 async fn two_phase_check(tx: &Tx<'_>, two_phase: TwoPhase) -> Result<()> {
