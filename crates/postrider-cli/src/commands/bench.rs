@@ -65,6 +65,15 @@ struct Measure {
     ratio: f64,
 }
 
+impl Measure {
+    /// How long something took beside its reference, in milliseconds.
+    fn time(name: &'static str, value: Duration, reference: Duration) -> Self {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let (value, reference) = (ms(value), ms(reference));
+        Self { name, value, unit: "ms", reference, ratio: value / reference }
+    }
+}
+
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
 struct Measures(Vec<Measure>);

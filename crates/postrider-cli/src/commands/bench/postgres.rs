@@ -223,20 +223,12 @@ async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec
             samples.extend(deliver_for(store, url, subscription, load).await?);
         }
     }
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let measure = |name, value: Duration, reference: Duration| Measure {
-        name,
-        value: ms(value),
-        unit: "ms",
-        reference: ms(reference),
-        ratio: ms(value) / ms(reference),
-    };
     let [alone, beside] = &ours;
     Ok(vec![
-        measure("COMMIT to handler, p50, 1000/s", alone.median(), bare.median()),
-        measure("COMMIT to handler, p99, 1000/s", alone.p99(), bare.p99()),
-        measure("the same beside an open writer, p50", beside.median(), bare.median()),
-        measure("the same beside an open writer, p99", beside.p99(), bare.p99()),
+        Measure::time("COMMIT to handler, p50, 1000/s", alone.median(), bare.median()),
+        Measure::time("COMMIT to handler, p99, 1000/s", alone.p99(), bare.p99()),
+        Measure::time("the same beside an open writer, p50", beside.median(), bare.median()),
+        Measure::time("the same beside an open writer, p99", beside.p99(), bare.p99()),
     ])
 }
 

@@ -114,17 +114,9 @@ pub(super) async fn latencies(store: &PostgresStore, url: &str, seconds: u64) ->
             samples.extend(deliver_for(store, url, new, load).await?);
         }
     }
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let measure = |name, value, reference| Measure {
-        name,
-        value: ms(value),
-        unit: "ms",
-        reference: ms(reference),
-        ratio: ms(value) / ms(reference),
-    };
     Ok(vec![
-        measure("queue, COMMIT to handler against mode log, p50", queue.median(), log.median()),
-        measure("queue, COMMIT to handler against mode log, p99", queue.p99(), log.p99()),
+        Measure::time("queue, COMMIT to handler against mode log, p50", queue.median(), log.median()),
+        Measure::time("queue, COMMIT to handler against mode log, p99", queue.p99(), log.p99()),
     ])
 }
 

@@ -101,17 +101,9 @@ async fn first_events(url: &str, rest: Duration, events: u64) -> Result<Vec<Meas
     running.await.map_err(panicked)??;
     reader.remove().await?;
     store.subscription_delete("woken", "bench").await?;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let measure = |name, ours: Duration, bare: Duration| Measure {
-        name,
-        value: ms(ours),
-        unit: "ms",
-        reference: ms(bare),
-        ratio: ms(ours) / ms(bare),
-    };
     Ok(vec![
-        measure("COMMIT to handler after a rest, p50", ours.median(), bare.median()),
-        measure("COMMIT to handler after a rest, p99", ours.p99(), bare.p99()),
+        Measure::time("COMMIT to handler after a rest, p50", ours.median(), bare.median()),
+        Measure::time("COMMIT to handler after a rest, p99", ours.p99(), bare.p99()),
     ])
 }
 

@@ -39,17 +39,9 @@ async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec
         let load = Load { rate: RATE, seconds: 2, works: Duration::ZERO };
         ours.extend(deliver_for(store, url, NewSubscription::new(format!("wal-{turn}")), load).await?);
     }
-    let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let measure = |name, value: Duration, reference: Duration| Measure {
-        name,
-        value: ms(value),
-        unit: "ms",
-        reference: ms(reference),
-        ratio: ms(value) / ms(reference),
-    };
     Ok(vec![
-        measure("hybrid, COMMIT to handler, p50, 1000/s", ours.median(), bare.median()),
-        measure("hybrid, COMMIT to handler, p99, 1000/s", ours.p99(), bare.p99()),
+        Measure::time("hybrid, COMMIT to handler, p50, 1000/s", ours.median(), bare.median()),
+        Measure::time("hybrid, COMMIT to handler, p99, 1000/s", ours.p99(), bare.p99()),
     ])
 }
 
