@@ -49,6 +49,7 @@
 //! handed out once the server's WAL is flushed as far as it reached when its snapshot had been taken.
 
 mod ladder;
+mod legs;
 mod restamp;
 mod snapshot;
 #[cfg(test)]
@@ -59,6 +60,7 @@ mod tests;
 mod tick;
 
 pub use ladder::{Ladder, RUNGS_MAX, Rung};
+pub use legs::{Legs, ShardPosition};
 pub use restamp::{Class, Restamped, restamp};
 pub use snapshot::{Snapshot, Xid};
 pub use tail::{LogRow, Pending, Served, TAIL_BYTES_MAX, TAIL_ROWS_MAX, Tail, TailWindow};

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::log::{Class, Restamped, Tick, Window, restamp};
+use postrider_core::log::{Class, Restamped, ShardPosition, Tick, Window, restamp};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Result, Shard, ShardSet, Timestamp};
 use tokio_postgres::Row;
@@ -18,7 +18,7 @@ use crate::audit::Entry;
 use crate::error::Doing;
 use crate::identity::look;
 use crate::lock::lock_retention;
-use crate::position::{SHARDS, StoredPosition, position_newest, position_put};
+use crate::position::{SHARDS, position_newest, position_put};
 use crate::session::Tx;
 use crate::shard::shards_free;
 use crate::subscription::{subscription_list, subscription_lock};
@@ -41,7 +41,7 @@ pub struct Adopted {
 struct Place {
     subscription: SubscriptionId,
     shards: ShardSet,
-    position: Arc<StoredPosition>,
+    position: Arc<ShardPosition>,
 }
 
 /// What is known of the log.
@@ -70,7 +70,8 @@ pub(crate) async fn adopt(tx: &Tx<'_>, actor: &str) -> Result<Option<Adopted>> {
     tx.execute(sql!("adopt_positions"), &[], WHAT).await?;
     for (place, tick) in places.iter().zip(ticks) {
         let last_id = EventId(tick.seq());
-        position_put(tx, place.subscription, place.shards, &Window::at(&Arc::new(tick)), last_id).await?;
+        let at = ShardPosition { shards: place.shards, window: Window::at(&Arc::new(tick)), last_id };
+        position_put(tx, place.subscription, &at).await?;
     }
     tx.execute(sql!("adopt_identity"), &[&known.last_id], WHAT).await?;
     let detail = format!("{events} events, the last id is {}", known.last_id);

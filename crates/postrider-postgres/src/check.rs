@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
+use postrider_core::log::ShardPosition;
 use postrider_core::{ErrorKind, Result, Subscription};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::event::{LogEnd, log_end};
 use crate::options::PostgresOptions;
-use crate::position::{SHARDS, StoredPosition, position_newest};
+use crate::position::{SHARDS, position_newest};
 use crate::session::Tx;
 use crate::straggler::straggler_check;
 use crate::subscription::subscription_list;
 
 /// Where the shards of a subscription stand.
-type Place = (Subscription, Vec<Arc<StoredPosition>>);
+type Place = (Subscription, Vec<Arc<ShardPosition>>);
 
 /// Everything that is wrong, in sentences.
 pub(crate) async fn check(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<String>> {
@@ -94,7 +95,7 @@ fn lost(subscription: &Subscription) -> String {
 
 /// A position that knows of ids or transactions that the server has yet to issue: new events would look as if they
 /// had been delivered.
-pub(crate) fn beyond(subscription: &Subscription, position: &StoredPosition, end: &LogEnd) -> Option<String> {
+pub(crate) fn beyond(subscription: &Subscription, position: &ShardPosition, end: &LogEnd) -> Option<String> {
     let name = &subscription.name;
     let to = &position.window.to;
     let advice = format!(

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use postrider_core::log::ShardPosition;
 use postrider_core::settle::Lane;
 use postrider_core::store::{AttemptReport, DeliveryReport};
 use postrider_core::subscription::SubscriptionId;
@@ -15,7 +16,7 @@ use crate::attempt::attempt_list;
 use crate::error::Doing;
 use crate::event::{Found, event_get, log_end};
 use crate::lag::events_ahead;
-use crate::position::{SHARDS, StoredPosition, position_newest};
+use crate::position::{SHARDS, position_newest};
 use crate::queue::look::{queue_head, queued_of_event, results_of};
 use crate::session::Tx;
 use crate::subscription::subscription_list;
@@ -79,7 +80,7 @@ pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<Del
 struct Standing {
     subscription: Subscription,
     /// The position of the event's shard, if that has not reached it.
-    ahead_of: Option<Arc<StoredPosition>>,
+    ahead_of: Option<Arc<ShardPosition>>,
     row: Option<DeliveryRow>,
 }
 

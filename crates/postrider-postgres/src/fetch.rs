@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use postrider_core::log::{LogRow, Lsn, Pending, Probe, Served, Tail, Tick, Window, Xid};
 use postrider_core::settle::{Chunk, Hold, Room};
-use postrider_core::{EventId, Mode, Position, Result, Shard};
+use postrider_core::{EventId, Mode, Position, Result, Shard, ShardSet};
 use tokio::sync::MutexGuard;
 
 use crate::fence::{Standing, look_again, lost, standing};
-use crate::holding::Start;
+use crate::holding::Standpoint;
 use crate::log_rows::log_look;
 use crate::options::Durability;
 use crate::position::SHARDS;
@@ -90,22 +90,21 @@ struct Fetch<'a> {
     hold: &'a Hold,
     after: Position,
     room: Room,
-    starts: Option<Arc<[Start]>>,
+    /// The shards whose rows are wanted; all if none are named.
+    shards: Option<ShardSet>,
 }
 
 /// Reads the wanted events behind `after`; what it returns is durable.
 pub(crate) async fn fetch(store: &Inner, hold: &Hold, after: Position, room: Room) -> Result<Chunk> {
     let session = store.reader.session().await?;
-    let (window, starts) = store.holdings.with(hold, |holding| {
-        let window = holding.is_of_reader(session.id()).then(|| holding.window(after.window)).flatten();
-        (window, holding.starts())
+    let standpoint = store.holdings.with(hold, |holding| {
+        holding.is_of_reader(session.id()).then(|| holding.standpoint(after)).flatten()
     })?;
-    let window = window.ok_or_else(|| lost(hold))?;
-    let fetch = Fetch { store, session, hold, after, room, starts };
-    if window.ends_at(after.last_id) {
-        fetch.next_window(&window.to).await
-    } else {
-        fetch.read_on(&window).await
+    let fetch = |shards| Fetch { store, session, hold, after, room, shards };
+    match standpoint.ok_or_else(|| lost(hold))? {
+        Standpoint::Within(window, shards) => fetch(shards).read_on(&window).await,
+        Standpoint::AtEnd(window, shards) => fetch(shards).next_window(&window.to).await,
+        Standpoint::NextLeg(start) => Ok(Chunk { more: true, ..Chunk::empty(start) }),
     }
 }
 
@@ -363,14 +362,10 @@ impl Fetch<'_> {
         chunk
     }
 
-    /// Whether a row is of a shard that is held and has not come past it.
+    /// Whether a row is of a shard that is read for.
     fn is_ours(&self, row: &LogRow) -> bool {
-        let Some(starts) = &self.starts else { return true };
-        let shard = Shard::of(row.event.key.as_ref(), row.event.id, SHARDS);
-        starts
-            .iter()
-            .find(|start| start.shards.contains(shard))
-            .is_some_and(|start| !start.at.covers(row.xid, row.event.id))
+        let of = || Shard::of(row.event.key.as_ref(), row.event.id, SHARDS);
+        self.shards.is_none_or(|shards| shards.contains(of()))
     }
 
     fn number(&self, window: &Window) -> Result<u64> {

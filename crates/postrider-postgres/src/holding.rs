@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use postrider_core::log::Window;
+use postrider_core::log::{Legs, ShardPosition, Window};
 use postrider_core::settle::{HeldShard, Hold};
 use postrider_core::{EventId, Mode, Position, Result, Shard, ShardSet};
 
 use crate::fence::{Standing, lost};
-use crate::position::{SHARDS, StoredPosition};
+use crate::position::SHARDS;
 
 /// Everything that this process holds, by the address of what tells one taking of shards from another. A member can
 /// hold several sets of shards of one subscription.
@@ -54,14 +54,18 @@ pub(crate) struct Holding {
     windows: BTreeMap<u64, Window>,
     next: u64,
     pub(crate) settled: Option<Position>,
-    starts: Arc<[Start]>,
+    /// The way of shards that stood apart when they were taken, and the number of its first window.
+    way: Option<(u64, Legs)>,
 }
 
-/// Where some of the shards stood when they were taken.
-#[derive(Debug, Clone)]
-pub(crate) struct Start {
-    pub(crate) shards: ShardSet,
-    pub(crate) at: Arc<StoredPosition>,
+/// Where a reader stands, and what lies next.
+pub(crate) enum Standpoint {
+    /// Inside a window, of which the rows of these shards are wanted; of all if none are named.
+    Within(Window, Option<ShardSet>),
+    /// At the end of a leg: the next one begins here.
+    NextLeg(Position),
+    /// At the end of a window of all shards that are held.
+    AtEnd(Window, Option<ShardSet>),
 }
 
 impl Holdings {
@@ -106,11 +110,11 @@ impl Holding {
     /// The memory of shards that were taken just now, and the position at which reading begins.
     pub(crate) fn new(
         hold_shards: &[(Shard, postrider_core::Epoch)],
-        places: &[Arc<StoredPosition>],
+        places: &[Arc<ShardPosition>],
         sessions: Sessions,
         standing: Standing,
     ) -> (Self, Position) {
-        let starts = group(hold_shards, places);
+        let places = group(hold_shards, places);
         let mut holding = Self {
             shards: Arc::new([]),
             sessions,
@@ -122,18 +126,13 @@ impl Holding {
             windows: BTreeMap::new(),
             next: 1,
             settled: None,
-            starts: starts.into(),
+            way: None,
         };
-        let starts = Arc::clone(&holding.starts);
-        let positions: Vec<(ShardSet, Position)> = starts
-            .iter()
-            .map(|start| {
-                (
-                    start.shards,
-                    Position { window: holding.open(start.at.window.clone()), last_id: start.at.last_id },
-                )
-            })
-            .collect();
+        let mut positions: Vec<(ShardSet, Position)> = Vec::with_capacity(places.len());
+        for place in &places {
+            let window = holding.open(place.window.clone());
+            positions.push((place.shards, Position { window, last_id: place.last_id }));
+        }
         holding.shards = hold_shards
             .iter()
             .map(|(shard, epoch)| {
@@ -142,32 +141,71 @@ impl Holding {
                 HeldShard { shard: *shard, epoch: *epoch, position }
             })
             .collect();
-        let start = match positions.as_slice() {
-            [(_, only)] => *only,
-            _ => holding.least(),
-        };
+        let only = positions.first().map_or(Position::START, |(_, position)| *position);
+        let start = Legs::new(places).map_or(only, |legs| holding.set_out(legs));
         (holding, start)
+    }
+
+    /// Begins to bring shards together; where the first leg begins.
+    fn set_out(&mut self, legs: Legs) -> Position {
+        let first = self.next;
+        for leg in legs.iter() {
+            self.open(leg.window.clone());
+        }
+        let start = match legs.iter().next() {
+            Some(leg) => Position { window: first, last_id: leg.last_id },
+            // They stand at one moment, as different looks at it have found.
+            None => {
+                let window = self.open(Window::at(legs.end()));
+                Position { window, last_id: EventId(legs.end().seq()) }
+            }
+        };
+        self.way = Some((first, legs));
+        start
+    }
+
+    /// The leg of a window that has this number, and which one it is.
+    fn leg(&self, number: u64) -> Option<(usize, &ShardPosition)> {
+        let (first, legs) = self.way.as_ref()?;
+        let index = usize::try_from(number.checked_sub(*first)?).ok()?;
+        legs.iter().nth(index).map(|leg| (index, leg))
+    }
+
+    /// What a position means to a reader; none if it is of another time.
+    pub(crate) fn standpoint(&self, at: Position) -> Option<Standpoint> {
+        let window = self.window(at.window)?;
+        let ends = window.ends_at(at.last_id);
+        let next_leg = at.window + 1;
+        Some(match self.leg(at.window) {
+            Some((_, leg)) if !ends => Standpoint::Within(window, Some(leg.shards)),
+            Some(_) => match self.leg(next_leg) {
+                Some((_, leg)) => Standpoint::NextLeg(Position { window: next_leg, last_id: leg.last_id }),
+                None => Standpoint::AtEnd(window, self.wanted()),
+            },
+            None if ends => Standpoint::AtEnd(window, self.wanted()),
+            None => Standpoint::Within(window, self.wanted()),
+        })
+    }
+
+    /// Where shards stand when everything up to `mark` is done, as far as that was not settled before; none if it is of another
+    /// time.
+    pub(crate) fn reached(&self, mark: Position) -> Option<Vec<ShardPosition>> {
+        let Some((at, _)) = self.leg(mark.window) else {
+            let shards = ShardSet::of(self.shards.iter().map(|held| held.shard));
+            return Some(vec![ShardPosition {
+                shards,
+                window: self.window(mark.window)?,
+                last_id: mark.last_id,
+            }]);
+        };
+        let known = self.settled.and_then(|settled| self.leg(settled.window)).map_or(0, |(known, _)| known);
+        let (_, legs) = self.way.as_ref()?;
+        Some(legs.reached(known, at, mark.last_id))
     }
 
     /// What tells this taking from others.
     pub(crate) fn shards(&self) -> Arc<[HeldShard]> {
         Arc::clone(&self.shards)
-    }
-
-    /// A place that no shard has not yet come past. Snapshots of one server only grow, so one of them is the least.
-    fn least(&mut self) -> Position {
-        let froms = self.starts.iter().map(|start| {
-            let window = &start.at.window;
-            if window.ends_at(start.at.last_id) { &window.to } else { &window.from }
-        });
-        let size = |tick: &Arc<postrider_core::log::Tick>| {
-            let snapshot = &tick.snapshot;
-            (snapshot.xmax(), snapshot.xmin(), usize::MAX - snapshot.running().len())
-        };
-        let least = froms.min_by_key(|tick| size(tick)).map(Window::at);
-        let window = least.unwrap_or_else(|| Window::at(&Arc::new(postrider_core::log::Tick::start())));
-        let last_id = EventId(window.to.seq());
-        Position { window: self.open(window), last_id }
     }
 
     /// Whether these are the connections under which the shards were taken.
@@ -196,16 +234,14 @@ impl Holding {
     /// the hold itself names.
     pub(crate) fn settle(&mut self, mark: Position) {
         self.settled = self.settled.max(Some(mark));
-        let starts = self.starts.len() as u64 + 1;
-        self.windows.retain(|number, _| *number <= starts || *number >= mark.window);
+        let firsts = self.shards.iter().map(|held| held.position.window).max().unwrap_or_default();
+        self.windows.retain(|number, _| *number <= firsts || *number >= mark.window);
     }
 
-    /// Where shards stood that must be passed over for a while; none if all stood at one place and are held, which
-    /// is the usual case: then every row behind the start is wanted.
-    pub(crate) fn starts(&self) -> Option<Arc<[Start]>> {
+    /// The shards that are held, unless those are all.
+    fn wanted(&self) -> Option<ShardSet> {
         let all = self.shards.len() == usize::from(SHARDS);
-        let uniform = all && self.starts.len() == 1;
-        (!uniform).then(|| Arc::clone(&self.starts))
+        (!all).then(|| ShardSet::of(self.shards.iter().map(|held| held.shard)))
     }
 }
 
@@ -214,14 +250,19 @@ fn key(hold: &Hold) -> usize {
 }
 
 /// Puts shards together that stand at the same place.
-fn group(shards: &[(Shard, postrider_core::Epoch)], places: &[Arc<StoredPosition>]) -> Vec<Start> {
-    let mut starts: Vec<Start> = Vec::new();
+fn group(shards: &[(Shard, postrider_core::Epoch)], places: &[Arc<ShardPosition>]) -> Vec<ShardPosition> {
+    let mut groups: Vec<(&Arc<ShardPosition>, ShardSet)> = Vec::new();
     for (shard, _) in shards {
         let Some(place) = places.get(usize::from(shard.0)) else { continue };
-        match starts.iter_mut().find(|start| Arc::ptr_eq(&start.at, place)) {
-            Some(start) => start.shards.0 |= ShardSet::of([*shard]).0,
-            None => starts.push(Start { shards: ShardSet::of([*shard]), at: Arc::clone(place) }),
+        match groups.iter_mut().find(|(at, _)| Arc::ptr_eq(at, place)) {
+            Some((_, group)) => group.insert(*shard),
+            None => groups.push((place, ShardSet::of([*shard]))),
         }
     }
-    starts
+    let place = |(at, shards): (&Arc<ShardPosition>, ShardSet)| ShardPosition {
+        shards,
+        window: at.window.clone(),
+        last_id: at.last_id,
+    };
+    groups.into_iter().map(place).collect()
 }

@@ -10,12 +10,12 @@
 //! events are counted one by one as far as that is cheap, which is where an idle subscription or one that keeps up
 //! ends; beyond that, their ids are subtracted, turn by turn, since ids jump where the ring turns.
 
+use postrider_core::log::ShardPosition;
 use postrider_core::{EventId, Result, Timestamp};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::event::{LogEnd, event_newest, event_oldest};
-use crate::position::StoredPosition;
 use crate::session::Tx;
 use crate::turn::{Stretch, stretches};
 use crate::values::{At, SnapshotValue};
@@ -34,8 +34,8 @@ pub(crate) struct Ahead {
 /// The position that covers the least. Positions of one subscription lie close together, so that it does not matter
 /// much that late transactions make two of them cover what the other does not.
 pub(crate) fn least_advanced<'a>(
-    positions: impl IntoIterator<Item = &'a StoredPosition>,
-) -> Option<&'a StoredPosition> {
+    positions: impl IntoIterator<Item = &'a ShardPosition>,
+) -> Option<&'a ShardPosition> {
     positions.into_iter().min_by_key(|position| {
         let to = &position.window.to;
         (floor(position), to.rung.next_xid, to.snapshot.xmin())
@@ -45,7 +45,7 @@ pub(crate) fn least_advanced<'a>(
 /// Counts what `position` does not cover, with ids below `before`.
 pub(crate) async fn events_ahead(
     tx: &Tx<'_>,
-    position: &StoredPosition,
+    position: &ShardPosition,
     end: &LogEnd,
     before: EventId,
 ) -> Result<Ahead> {
@@ -73,11 +73,11 @@ pub(crate) async fn events_ahead(
 }
 
 /// Above this next to all events are ahead.
-fn floor(position: &StoredPosition) -> i64 {
+fn floor(position: &ShardPosition) -> i64 {
     if is_within_window(position) { position.last_id.0 } else { position.window.to.seq() }
 }
 
-fn is_within_window(position: &StoredPosition) -> bool {
+fn is_within_window(position: &ShardPosition) -> bool {
     !position.window.ends_at(position.last_id)
 }
 
@@ -96,7 +96,7 @@ struct Looked {
     oldest_at: Option<Timestamp>,
 }
 
-async fn look(tx: &Tx<'_>, position: &StoredPosition, stretch: Stretch, most: i64) -> Result<Looked> {
+async fn look(tx: &Tx<'_>, position: &ShardPosition, stretch: Stretch, most: i64) -> Result<Looked> {
     let what = "count events";
     let window = &position.window;
     let from = is_within_window(position).then(|| SnapshotValue(window.from.snapshot.clone()));

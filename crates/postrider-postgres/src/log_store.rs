@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::balance::Survey;
-use postrider_core::log::Window;
+use postrider_core::log::ShardPosition;
 use postrider_core::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use postrider_core::store::{Pace, Watch};
 use postrider_core::{EventId, Failure, LogStore, Position, Result, ShardSet};
@@ -123,10 +123,10 @@ impl LogStore for PostgresStore {
 
     async fn settle(&self, hold: &Hold, settle: Arc<Settle>) -> Result<Settled> {
         let mut session = self.inner.writer.session().await?;
-        let (mark, known) = self.inner.mark_of(hold, settle.mark, session.id())?;
+        let (reached, known) = self.inner.mark_of(hold, settle.mark, session.id())?;
         let tx = session.begin().await?;
         let standing = fenced(&tx, hold, known).await?;
-        let settled = settle_apply(&tx, hold, &settle, mark).await?;
+        let settled = settle_apply(&tx, hold, &settle, &reached).await?;
         tx.commit("settle").await?;
         self.inner.marked(hold, settle.mark, standing)?;
         Ok(settled)
@@ -140,7 +140,7 @@ impl LogStore for PostgresStore {
     ) -> Result<Result<Settled, Failure>> {
         let mut session = self.inner.worker.session().await?;
         let writer = self.inner.join_worker(hold, &session).await?;
-        let (mark, known) = self.inner.mark_of(hold, settle.mark, writer)?;
+        let (reached, known) = self.inner.mark_of(hold, settle.mark, writer)?;
         let mut tx = session.begin().await?;
         let standing = fenced(&tx, hold, known).await?;
         let number = xact_id(&tx).await?;
@@ -159,7 +159,7 @@ impl LogStore for PostgresStore {
             // A statement of the handler has failed, and it went on as if not.
             Err(error) => return Ok(Err(Failure::retry(error.to_string()))),
         }
-        let settled = settle_apply(&tx, hold, &settle, mark).await?;
+        let settled = settle_apply(&tx, hold, &settle, &reached).await?;
         tx.commit("commit a transactional handler").await?;
         self.inner.marked(hold, settle.mark, standing)?;
         Ok(Ok(settled))
@@ -194,24 +194,24 @@ async fn xact_id(tx: &Tx<'_>) -> Result<u64> {
 }
 
 impl Inner {
-    /// What a mark means, if it moves forward, and the fence as this hold knows it. Fenced if the hold is of another
-    /// connection than `writer`.
+    /// Where shards stand by a mark, if it moves forward, and the fence as this hold knows it. Fenced if the hold is of
+    /// another connection than `writer`.
     pub(crate) fn mark_of(
         &self,
         hold: &Hold,
         mark: Option<Position>,
         writer: u64,
-    ) -> Result<(Option<(Window, EventId)>, i64)> {
+    ) -> Result<(Vec<ShardPosition>, i64)> {
         self.holdings.with(hold, |holding| {
             if !holding.is_of_writer(writer) {
                 return Err(lost(hold));
             }
             let moved = mark.filter(|mark| holding.settled.is_none_or(|settled| settled < *mark));
-            let mark = match moved {
-                Some(mark) => Some((holding.window(mark.window).ok_or_else(|| lost(hold))?, mark.last_id)),
-                None => None,
+            let reached = match moved {
+                Some(mark) => holding.reached(mark).ok_or_else(|| lost(hold))?,
+                None => Vec::new(),
             };
-            Ok((mark, holding.standing.fence))
+            Ok((reached, holding.standing.fence))
         })?
     }
 

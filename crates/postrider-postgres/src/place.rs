@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use postrider_core::log::{Ladder, Probe, Rung, Tick, Window};
-use postrider_core::{Error, EventId, Position, Result, Start, Timestamp};
+use postrider_core::log::{Ladder, Probe, Rung, ShardPosition, Tick, Window};
+use postrider_core::{Error, EventId, Position, Result, ShardSet, Start, Timestamp};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
@@ -29,6 +29,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// The same of all shards of a subscription.
+    pub(crate) fn of_all(&self) -> ShardPosition {
+        ShardPosition { shards: ShardSet::ALL, window: self.window.clone(), last_id: self.last_id }
+    }
+
     /// The place as people see it.
     pub(crate) fn position(&self) -> Position {
         Position::START.at(self.last_id)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::log::{Ladder, Rung, Snapshot, Tick, Window, Xid};
+use postrider_core::log::{Ladder, Rung, ShardPosition, Snapshot, Tick, Window};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, EventId, Result, Shard, ShardSet};
 use tokio_postgres::Row;
@@ -14,22 +14,6 @@ use crate::values::{SnapshotValue, XidValue};
 
 /// Shards of a subscription. Part of the stored format.
 pub const SHARDS: u16 = 64;
-
-/// A position with what it means.
-#[derive(Debug, Clone)]
-pub(crate) struct StoredPosition {
-    pub(crate) shards: ShardSet,
-    /// The window that was being read, or that stands at a moment if all was.
-    pub(crate) window: Window,
-    pub(crate) last_id: EventId,
-}
-
-impl StoredPosition {
-    /// Whether a row lies behind it.
-    pub(crate) fn covers(&self, xid: Xid, id: EventId) -> bool {
-        self.window.covers(xid, id, self.last_id)
-    }
-}
 
 /// A position as it is written.
 pub(crate) struct NewPosition {
@@ -45,19 +29,15 @@ pub(crate) struct NewPosition {
 }
 
 impl NewPosition {
-    pub(crate) fn new(
-        subscription: SubscriptionId,
-        shards: ShardSet,
-        window: &Window,
-        last_id: EventId,
-    ) -> Self {
+    pub(crate) fn new(subscription: SubscriptionId, place: &ShardPosition) -> Self {
+        let ShardPosition { shards, window, last_id } = place;
         let to = &window.to;
         let (rung_xids, rung_seqs) =
             to.ladder.rungs().iter().map(|rung| (XidValue(rung.next_xid), rung.seq)).unzip();
         Self {
             subscription: subscription.0,
             shards: shards.0 as i64,
-            from: (!window.ends_at(last_id)).then(|| SnapshotValue(window.from.snapshot.clone())),
+            from: (!window.ends_at(*last_id)).then(|| SnapshotValue(window.from.snapshot.clone())),
             to: SnapshotValue(to.snapshot.clone()),
             next_xid: XidValue(to.rung.next_xid),
             seq: to.seq(),
@@ -88,11 +68,9 @@ impl NewPosition {
 pub(crate) async fn position_put(
     tx: &Tx<'_>,
     subscription: SubscriptionId,
-    shards: ShardSet,
-    window: &Window,
-    last_id: EventId,
+    place: &ShardPosition,
 ) -> Result<()> {
-    let position = NewPosition::new(subscription, shards, window, last_id);
+    let position = NewPosition::new(subscription, place);
     tx.execute(sql!("position_put"), &position.parameters(), "write a position").await.map(drop)
 }
 
@@ -101,9 +79,9 @@ pub(crate) async fn position_newest(
     tx: &Tx<'_>,
     subscription: SubscriptionId,
     shard_count: u16,
-) -> Result<Vec<Arc<StoredPosition>>> {
+) -> Result<Vec<Arc<ShardPosition>>> {
     let what = "read the positions";
-    let mut places: Vec<Option<Arc<StoredPosition>>> = vec![None; usize::from(shard_count)];
+    let mut places: Vec<Option<Arc<ShardPosition>>> = vec![None; usize::from(shard_count)];
     let mut below = i64::MAX;
     while places.iter().any(Option::is_none) {
         let rows = tx.query(sql!("position_list"), &[&subscription.0, &below], what).await?;
@@ -123,7 +101,7 @@ pub(crate) async fn position_newest(
     })
 }
 
-fn position_read(row: &Row) -> Result<StoredPosition, tokio_postgres::Error> {
+fn position_read(row: &Row) -> Result<ShardPosition, tokio_postgres::Error> {
     let from: Option<SnapshotValue> = row.try_get(2)?;
     let to: SnapshotValue = row.try_get(3)?;
     let rung = Rung { next_xid: row.try_get::<_, XidValue>(4)?.0, seq: row.try_get(5)? };
@@ -131,7 +109,7 @@ fn position_read(row: &Row) -> Result<StoredPosition, tokio_postgres::Error> {
     let seqs: Vec<i64> = row.try_get(7)?;
     let rungs = xids.iter().zip(seqs).map(|(xid, seq)| Rung { next_xid: xid.0, seq });
     let to = Arc::new(Tick { snapshot: to.0, rung, ladder: Ladder::new(rungs) });
-    Ok(StoredPosition {
+    Ok(ShardPosition {
         shards: ShardSet(row.try_get::<_, i64>(1)? as u64),
         window: match from {
             Some(from) => Window { from: Arc::new(seen(from.0)), to },

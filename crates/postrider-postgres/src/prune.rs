@@ -16,6 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::log::ShardPosition;
 use postrider_core::store::Pruned;
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{ErrorKind, EventId, Result, Timestamp, limits};
@@ -25,7 +26,7 @@ use crate::error::Doing;
 use crate::event::{LogEnd, log_end};
 use crate::link::Link;
 use crate::lock::lock_retention;
-use crate::position::{SHARDS, StoredPosition, position_newest};
+use crate::position::{SHARDS, position_newest};
 use crate::position_swap::position_swap;
 use crate::queue::letters::block_open;
 use crate::ring::{Rotation, leaf_is_empty, ring_rotate};
@@ -192,11 +193,11 @@ async fn queues_keep(tx: &Tx<'_>, leaf: u8) -> Result<Option<Verdict>> {
 }
 
 /// Where all shards of all subscriptions stand, paused ones included: what is not behind every one of these stays.
-struct Pins(Vec<(String, Arc<StoredPosition>)>);
+struct Pins(Vec<(String, Arc<ShardPosition>)>);
 
 impl Pins {
     async fn read(tx: &Tx<'_>) -> Result<Self> {
-        let mut pins: Vec<(String, Arc<StoredPosition>)> = Vec::new();
+        let mut pins: Vec<(String, Arc<ShardPosition>)> = Vec::new();
         for subscription in subscription_list(tx).await? {
             for position in position_newest(tx, subscription.id, SHARDS).await? {
                 // Shards that stand at one place share it.
@@ -211,7 +212,7 @@ impl Pins {
     /// Who has not read a row of the leaf yet, as far as the ladder tells where unread rows lie: few rows are looked at
     /// even if a leaf is pinned for weeks.
     async fn ahead_in(&self, tx: &Tx<'_>, leaf: u8, end: &LogEnd) -> Result<Option<Unread>> {
-        let floor = |position: &StoredPosition| {
+        let floor = |position: &ShardPosition| {
             let floor = position.window.to.lowest(&end.snapshot);
             if position.window.ends_at(position.last_id) { floor } else { floor.min(position.last_id.0) }
         };
@@ -228,7 +229,7 @@ impl Pins {
         &self,
         tx: &Tx<'_>,
         leaf: u8,
-        floor: impl Fn(&StoredPosition) -> i64,
+        floor: impl Fn(&ShardPosition) -> i64,
     ) -> Result<Option<Unread>> {
         let mut oldest: Option<Unread> = None;
         for (name, position) in &self.0 {
@@ -261,7 +262,7 @@ async fn first_uncovered(
     tx: &Tx<'_>,
     leaf: u8,
     above: i64,
-    position: &StoredPosition,
+    position: &ShardPosition,
 ) -> Result<Option<Timestamp>> {
     let window = &position.window;
     let from = (!window.ends_at(position.last_id)).then(|| SnapshotValue(window.from.snapshot.clone()));

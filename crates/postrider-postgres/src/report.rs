@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use postrider_core::log::{Tick, Window};
+use postrider_core::log::{ShardPosition, Tick, Window};
 use postrider_core::settle::MemberId;
 use postrider_core::store::{MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport};
 use postrider_core::subscription::SubscriptionId;
@@ -14,7 +14,7 @@ use crate::error::Doing;
 use crate::event::{LogEnd, log_end};
 use crate::lag::{COUNT_MAX, events_ahead, least_advanced};
 use crate::migrate::SCHEMA_VERSION;
-use crate::position::{SHARDS, StoredPosition, position_newest};
+use crate::position::{SHARDS, position_newest};
 use crate::queue::look::queued_counts;
 use crate::session::Tx;
 use crate::store::Inner;
@@ -58,7 +58,7 @@ pub(crate) async fn subscription_reports(
     Ok(reports)
 }
 
-async fn lag(tx: &Tx<'_>, places: &[Arc<StoredPosition>], end: &LogEnd) -> Result<(u64, Option<Timestamp>)> {
+async fn lag(tx: &Tx<'_>, places: &[Arc<ShardPosition>], end: &LogEnd) -> Result<(u64, Option<Timestamp>)> {
     let Some(least) = least_advanced(places.iter().map(AsRef::as_ref)) else { return Ok((0, None)) };
     let ahead = events_ahead(tx, least, end, EventId(i64::MAX)).await?;
     Ok((ahead.events, ahead.oldest_at))
@@ -70,7 +70,7 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store: &Inner) -> Result<StoreRepo
     let size = tx.query_one(sql!("store_size"), &[&tx.schema().name()], what).await?;
     let version: &str = size.try_get(1).doing(what)?;
     let end = log_end(tx).await?;
-    let nothing_read = StoredPosition {
+    let nothing_read = ShardPosition {
         shards: ShardSet::ALL,
         window: Window::at(&Arc::new(Tick::start())),
         last_id: EventId(0),
@@ -161,7 +161,7 @@ fn member_read(row: &Row) -> Result<MemberReport, tokio_postgres::Error> {
 }
 
 impl ShardRow {
-    fn at(self, places: &[Arc<StoredPosition>]) -> ShardReport {
+    fn at(self, places: &[Arc<ShardPosition>]) -> ShardReport {
         let last_id = places.get(usize::from(self.shard.0)).map_or(EventId(0), |place| place.last_id);
         ShardReport {
             shard: self.shard,

@@ -40,7 +40,7 @@ pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor:
         queue_cut(tx, &subscription, place.last_id).await?;
     }
     shards_free(tx, id, None, ShardSet::ALL).await?;
-    position_put(tx, id, ShardSet::ALL, &place.window, place.last_id).await?;
+    position_put(tx, id, &place.of_all()).await?;
     let from = from.as_deref().unwrap_or("nowhere");
     let detail = format!("from {from} to {}", place.position());
     Entry { actor, action: "subscription_seek", detail: Some(&detail) }.write(tx, name).await?;

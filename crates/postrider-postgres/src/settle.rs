@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use postrider_core::log::Window;
+use postrider_core::log::ShardPosition;
 use postrider_core::settle::{AttemptRecord, Hold, MemberId, Row, RowDue, Settle, Settled};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Result, limits};
@@ -15,18 +15,17 @@ use crate::values::{At, For};
 
 const WHAT: &str = "settle";
 
-/// Applies `settle` under a fence that the caller has checked in this same transaction. `mark` is what the settle's
-/// position means; none if it has not moved.
+/// Applies `settle` under a fence that the caller has checked in this same transaction. `reached` is what the settle's
+/// mark means; nothing if it has not moved.
 pub(crate) async fn settle_apply(
     tx: &Tx<'_>,
     hold: &Hold,
     settle: &Settle,
-    mark: Option<(Window, EventId)>,
+    reached: &[ShardPosition],
 ) -> Result<Settled> {
     let id = hold.subscription.id;
-    if let Some((window, last_id)) = mark {
-        let shards = hold.set();
-        position_put(tx, id, shards, &window, last_id).await?;
+    for place in reached {
+        position_put(tx, id, place).await?;
     }
     if !settle.rows.is_empty() {
         rows_put(tx, hold, &settle.rows).await?;

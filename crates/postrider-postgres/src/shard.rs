@@ -26,10 +26,11 @@ const WHAT: &str = "take a subscription's shards";
 pub(crate) async fn survey(tx: &Tx<'_>, name: &str, member: MemberId, stands: bool) -> Result<Survey> {
     let what = "find who holds the shards";
     let id = subscription_get(tx, name).await?.id;
-    member_check(tx, member).await?;
     if stands {
         tx.execute(sql!("standing_put"), &[&id.0, &member.0], what).await?;
     }
+    // Afterwards: one that was forgotten meanwhile does not stand.
+    member_check(tx, member).await?;
     let row = tx.query_one(sql!("shard_survey"), &[&id.0, &member.0], what).await?;
     let members: Vec<i64> = row.try_get(0).doing(what)?;
     let owners: Vec<Option<i64>> = row.try_get(1).doing(what)?;

@@ -42,7 +42,7 @@ pub(crate) async fn subscription_create(tx: &Tx<'_>, new: &NewSubscription) -> R
         .await?;
     let created = stored_read(&row).doing(what)?.parse()?;
     tx.execute(sql!("shard_create"), &[&created.id.0, &i32::from(SHARDS)], what).await?;
-    position_put(tx, created.id, ShardSet::ALL, &place.window, place.last_id).await?;
+    position_put(tx, created.id, &place.of_all()).await?;
     Ok(created)
 }
 

@@ -150,6 +150,7 @@ macro_rules! conformance_tests {
                 what_is_free_of_the_wanted_shards_is_taken,
                 a_mark_moves_only_the_shards_that_are_held,
                 shards_that_stand_apart_go_on_from_where_they_stand,
+                a_mark_takes_no_shard_back,
                 others_go_on_when_a_members_shards_are_taken,
                 a_member_that_lost_its_shards_cannot_beat_again,
                 one_member_may_hold_two_parts,

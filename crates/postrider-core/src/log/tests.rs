@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::event::EventId;
+use crate::position::{Shard, ShardSet};
 
 /// What a server's history consists of.
 #[derive(Debug, Clone, Copy)]
@@ -157,7 +158,123 @@ fn history() -> impl Strategy<Value = Server> {
     (first, prop::collection::vec(step(), 0..400)).prop_map(|(first, steps)| Server::run(first, &steps))
 }
 
+const SHARDS: i64 = 4;
+
+/// Where each shard stands, and what was delivered of it.
+struct Shards<'a> {
+    server: &'a Server,
+    places: Vec<ShardPosition>,
+    delivered: Vec<Row>,
+}
+
+impl<'a> Shards<'a> {
+    fn new(server: &'a Server) -> Self {
+        let start = &server.ticks[0];
+        let place = |shard| ShardPosition {
+            shards: ShardSet::of([Shard(shard)]),
+            window: Window::at(start),
+            last_id: EventId(0),
+        };
+        Self { server, places: (0..SHARDS as u16).map(place).collect(), delivered: Vec::new() }
+    }
+
+    /// One life of an owner of some shards: it reads up to a tick, but at most so many rows.
+    fn live(&mut self, held: ShardSet, to: &Tick, mut most: usize) {
+        let held = ShardSet(held.0 & ((1 << SHARDS) - 1));
+        let mut groups: Vec<ShardPosition> = Vec::new();
+        for place in self.places.iter().filter(|place| held.meets(place.shards)) {
+            let same = |other: &&mut ShardPosition| {
+                let (one, two) = (&other.window, &place.window);
+                Arc::ptr_eq(&one.from, &two.from)
+                    && Arc::ptr_eq(&one.to, &two.to)
+                    && other.last_id == place.last_id
+            };
+            match groups.iter_mut().find(same) {
+                Some(group) => group.shards = group.shards.union(place.shards),
+                None => groups.push(place.clone()),
+            }
+        }
+        let Some(first) = groups.first().cloned() else { return };
+        let (mut known, mut at) = (0, Arc::clone(&first.window.to));
+        if let Some(legs) = Legs::new(groups) {
+            for (index, leg) in legs.iter().enumerate() {
+                let last_id = self.read(leg, &mut most);
+                if index % 2 == 0 || most == 0 {
+                    self.stand(legs.reached(known, index, last_id));
+                    known = index;
+                }
+                if most == 0 {
+                    return;
+                }
+            }
+            at = Arc::clone(legs.end());
+        } else if !first.window.ends_at(first.last_id) {
+            let last_id = self.read(&first, &mut most);
+            self.stand(vec![ShardPosition { last_id, ..first }]);
+            if most == 0 {
+                return;
+            }
+        }
+        let window = Window { to: Arc::new(at.union(to)), from: at };
+        let last = ShardPosition { shards: held, last_id: EventId(window.lowest()), window };
+        let last_id = self.read(&last, &mut most);
+        self.stand(vec![ShardPosition { last_id, ..last }]);
+    }
+
+    /// Reads on in a window; up to which id.
+    fn read(&mut self, place: &ShardPosition, most: &mut usize) -> EventId {
+        let is_behind = |row: &&Row| place.window.holds(row.xid) && row.id > place.last_id.0;
+        let mut rows: Vec<Row> = self.server.committed.iter().filter(is_behind).copied().collect();
+        rows.sort_by_key(|row| row.id);
+        for row in rows {
+            if *most == 0 {
+                return EventId(row.id - 1);
+            }
+            if place.shards.contains(Shard((row.id % SHARDS) as u16)) {
+                *most -= 1;
+                self.delivered.push(row);
+            }
+        }
+        EventId(place.window.to.seq())
+    }
+
+    fn stand(&mut self, reached: Vec<ShardPosition>) {
+        for place in reached {
+            for shard in place.shards.iter() {
+                self.places[usize::from(shard.0)] =
+                    ShardPosition { shards: ShardSet::of([shard]), ..place.clone() };
+            }
+        }
+    }
+}
+
 proptest! {
+    /// However often shards change hands, wherever their owners stop, and whatever these have decoded before it was visible.
+    #[test]
+    fn shards_that_stand_apart_come_together_over_each_row_once(
+        server in history(),
+        lives in prop::collection::vec((any::<u64>(), any::<usize>(), any::<Option<usize>>(), 0usize..40), 0..12),
+    ) {
+        let mut shards = Shards::new(&server);
+        for (held, tick, decoded, most) in lives {
+            let tick = &server.ticks[tick % server.ticks.len()];
+            // Before the first look nobody follows a stream.
+            let follows = !server.committed.is_empty() && tick.snapshot != Snapshot::empty();
+            let early = decoded.filter(|_| follows).map(|row| {
+                let xid = server.committed[row % server.committed.len()].xid;
+                let last = server.committed.iter().filter(|row| row.xid == xid).map(|row| row.id).max();
+                tick.decoded(&[xid], EventId(last.unwrap_or_default()))
+            });
+            shards.live(ShardSet(held), early.as_ref().unwrap_or(tick), most);
+        }
+        shards.live(ShardSet::ALL, server.ticks.last().unwrap(), usize::MAX);
+        let mut delivered: Vec<i64> = shards.delivered.iter().map(|row| row.id).collect();
+        delivered.sort_unstable();
+        let mut all: Vec<i64> = server.committed.iter().map(|row| row.id).collect();
+        all.sort_unstable();
+        prop_assert_eq!(delivered, all);
+    }
+
     #[test]
     fn each_row_is_in_exactly_one_window_and_above_its_lowest(server in history()) {
         for row in &server.committed {

@@ -73,6 +73,18 @@ impl Tick {
         Self { snapshot: self.snapshot.with(xids), rung, ladder: self.ladder.clone() }
     }
 
+    /// The moment at which everything is seen that one of two moments sees. Rungs are facts whoever found them, so that those of
+    /// the later one serve for both: of whatever neither sees, it has kept what it needs.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        let later = if self.seq() >= other.seq() { self } else { other };
+        Self {
+            snapshot: self.snapshot.union(&other.snapshot),
+            rung: later.rung,
+            ladder: later.ladder.clone(),
+        }
+    }
+
     /// The last id that had been issued: every row that was visible is at or below it.
     pub fn seq(&self) -> i64 {
         self.rung.seq

@@ -62,12 +62,12 @@ pub(super) struct Done {
 pub(super) async fn feed(store: &Inner, hold: &Hold, feed: &Feed, ask: Option<Ask>) -> Result<Done> {
     let id = hold.subscription.id;
     let mut session = store.writer.session().await?;
-    let (mark, known) = store.mark_of(hold, Some(feed.mark), session.id())?;
+    let (reached, known) = store.mark_of(hold, Some(feed.mark), session.id())?;
     // Before it is true: our own claim has to look where it is about to be, and others find nothing there for a moment.
     let ready = ready(&feed.rows);
     store.hints.lower(id, &ready);
     let plan = Plan {
-        position: mark.map(|(window, last_id)| NewPosition::new(id, hold.set(), &window, last_id)),
+        positions: reached.iter().map(|place| NewPosition::new(id, place)).collect(),
         new_ranks: store.hints.new_ranks(id, feed.rows.iter().map(rank)),
         columns: Columns::of(id, &feed.rows),
         claim: ask.map(|ask| NewClaim::new(id, hold.member, ask, ask.events, store.hints.scan(id))),
@@ -85,7 +85,7 @@ pub(super) async fn feed(store: &Inner, hold: &Hold, feed: &Feed, ask: Option<As
 /// All that a feed does.
 struct Plan<'a> {
     hold: &'a Hold,
-    position: Option<NewPosition>,
+    positions: Vec<NewPosition>,
     /// Ranks that may not be known yet.
     new_ranks: Vec<i16>,
     columns: Columns<'a>,
@@ -126,7 +126,7 @@ impl Plan<'_> {
         let is_flushed = self.claim.is_some();
         let begin: [&(dyn ToSql + Sync); 1] = [&is_flushed];
         let check: [&(dyn ToSql + Sync); 3] = [&id, &member, &known];
-        let position = self.position.as_ref().map(NewPosition::parameters);
+        let positions: Vec<_> = self.positions.iter().map(NewPosition::parameters).collect();
         let ranks: [&(dyn ToSql + Sync); 2] = [&id, &self.new_ranks];
         let buckets: Vec<i32> = self.columns.lanes.iter().map(bucket).collect();
         let lanes: [&(dyn ToSql + Sync); 2] = [&id, &buckets];
@@ -142,7 +142,9 @@ impl Plan<'_> {
         };
         step(true, sql!("feed_begin"), &begin);
         step(true, sql!("hold_check"), &check);
-        step(position.is_some(), sql!("position_put"), position.as_ref().map_or(&[], |position| position));
+        for position in &positions {
+            step(true, sql!("position_put"), position);
+        }
         step(!self.new_ranks.is_empty(), sql!("queue_front_put"), &ranks);
         step(!buckets.is_empty(), sql!("queue_lane_take"), &lanes);
         step(!self.columns.ids.is_empty(), sql!("queued_feed"), &rows);

@@ -70,8 +70,11 @@ fn number(name: &str) -> Option<u64> {
 
 async fn open(db: &Database) -> PostgresStore {
     // The shortest lease, so that a relay which was killed is soon followed by the next.
-    let options = PostgresOptions::from_url(&db.url).unwrap().lease(Duration::from_secs(1));
-    PostgresStore::open(options).await.unwrap()
+    open_for(db, Duration::from_secs(1)).await
+}
+
+async fn open_for(db: &Database, lease: Duration) -> PostgresStore {
+    PostgresStore::open(PostgresOptions::from_url(&db.url).unwrap().lease(lease)).await.unwrap()
 }
 
 /// Nothing goes wrong: every event is delivered once.
