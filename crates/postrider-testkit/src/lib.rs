@@ -16,8 +16,11 @@
 //! | [`sim_pg`] | does the reading of a log with many writers hold, whatever the server does in between? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
 //! | `postgres` (feature `postgres`) | where is a real server that a test may crash? |
+//! | `brokers` (feature `brokers`) | where is a real broker that a test may crash? |
 //! | `tcp_proxy` (feature `postgres`) | what does a client see when the network fails? |
 
+#[cfg(feature = "brokers")]
+pub mod brokers;
 pub mod conformance;
 pub mod history;
 pub mod interference;
@@ -31,6 +34,8 @@ pub mod sim_pg;
 pub mod simulation;
 #[cfg(feature = "postgres")]
 pub mod tcp_proxy;
+#[cfg(any(feature = "brokers", feature = "postgres"))]
+mod throwaway;
 
 pub use conformance::Rig;
 pub use history::{Expectation, History, Incarnation, Violation};
