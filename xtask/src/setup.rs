@@ -3,7 +3,10 @@
 //! Quick and silent about what is there; what is missing is installed with its reason. Nothing here is
 //! optional: a test that cannot run for want of a tool would otherwise pass without having tested.
 
+mod cache;
+mod kafka;
 mod postgresql_18;
+mod services;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -35,20 +38,35 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         program: "/usr/sbin/pgbouncer",
-        package: PGBOUNCER,
+        package: "pgbouncer",
         reason: "tests reach PostgreSQL through a pooler",
     },
     Tool { program: "setpriv", package: "util-linux", reason: "PostgreSQL refuses to run as root" },
     Tool { program: "ipcrm", package: "util-linux", reason: "a killed PostgreSQL leaves shared memory" },
     Tool { program: "node", package: "nodejs", reason: "npm runs on it" },
     Tool { program: "npm", package: "npm", reason: "PostgreSQL 18 comes as an npm package" },
+    Tool {
+        program: "/usr/sbin/nats-server",
+        package: "nats-server",
+        reason: "tests publish to NATS JetStream",
+    },
+    Tool {
+        program: "/usr/bin/redis-server",
+        package: "redis-server",
+        reason: "tests publish to Redis Streams",
+    },
+    Tool {
+        program: "/usr/lib/rabbitmq/bin/rabbitmq-server",
+        package: "rabbitmq-server",
+        reason: "tests publish to RabbitMQ",
+    },
+    Tool { program: "java", package: "openjdk-17-jre-headless", reason: "Kafka runs on it" },
+    Tool { program: "mvn", package: "maven", reason: "Kafka comes as Maven artifacts" },
 ];
 
 /// Debian's package of PostgreSQL makes a cluster and starts it, on the port that everybody tries first, unless a
 /// file here says otherwise. Tests start servers of their own, and nothing else is to run.
 const NO_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/postrider.conf";
-
-const PGBOUNCER: &str = "pgbouncer";
 
 /// While this file says no, installing a package starts nothing.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
@@ -80,13 +98,14 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     postgresql_18::run()?;
+    kafka::run()?;
     eprintln!("this machine is ready: {}", present());
     Ok(())
 }
 
 fn present() -> String {
     let tools = packages(&TOOLS.iter().collect::<Vec<_>>());
-    let others = COMPONENTS.iter().map(|part| part.name).chain(["postgresql-18"]);
+    let others = COMPONENTS.iter().map(|part| part.name).chain(["postgresql-18", "kafka"]);
     tools.into_iter().chain(others).collect::<Vec<_>>().join(", ")
 }
 
@@ -110,12 +129,9 @@ fn install(missing: &[&Tool]) -> Result<()> {
     apt_get(&["update", "--quiet"])?;
     let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
     arguments.extend(packages);
-    let is_new = |package| missing.iter().any(|tool| tool.package == package);
+    let absent = services::absent();
     without_services(|| without_cluster(|| apt_get(&arguments)))?;
-    if is_new(PGBOUNCER) {
-        // Its package wants it started with the machine. Whoever had it before keeps it as it was.
-        as_root(&["update-rc.d", PGBOUNCER, "disable"])?;
-    }
+    services::disable(&absent)?;
     match missing.iter().find(|tool| !on_path(tool.program)) {
         Some(tool) => bail!("package {} was installed, but there is no {}", tool.package, tool.program),
         None => Ok(()),

@@ -11,12 +11,16 @@
 //! | [`manual_clock`] | what time is it? The time that the test says. |
 //! | [`interference`] | what can go wrong between a call and its return? |
 //! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
+//! | [`receiver`] | does a sink keep every promise, asked at its receiver? |
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
 //! | [`sim_pg`] | does the reading of a log with many writers hold, whatever the server does in between? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
 //! | `postgres` (feature `postgres`) | where is a real server that a test may crash? |
+//! | `brokers` (feature `brokers`) | where is a real broker that a test may crash? |
 //! | `tcp_proxy` (feature `postgres`) | what does a client see when the network fails? |
 
+#[cfg(feature = "brokers")]
+pub mod brokers;
 pub mod conformance;
 pub mod history;
 pub mod interference;
@@ -24,11 +28,14 @@ pub mod manual_clock;
 pub mod memory_store;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod receiver;
 pub mod scripted_sink;
 pub mod sim_pg;
 pub mod simulation;
 #[cfg(feature = "postgres")]
 pub mod tcp_proxy;
+#[cfg(any(feature = "brokers", feature = "postgres"))]
+mod throwaway;
 
 pub use conformance::Rig;
 pub use history::{Expectation, History, Incarnation, Violation};

@@ -21,21 +21,17 @@
 //! |---|---|
 //! | `installation` | where are the programs, and as whom do they run? |
 //! | `cluster` | where is the data, and what does it cost to get a fresh folder? |
-//! | `watchdog` | who cleans up when the test process is killed? |
 //! | `pooler` | what if somebody stands between a client and the server? |
-//! | `processes` | which processes are the server's, and are they gone? |
 //! | `wire` | how is a statement sent without a client library? |
 
 mod cluster;
 mod installation;
 mod pooler;
-mod processes;
 mod settings;
-mod watchdog;
 mod wire;
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -50,18 +46,35 @@ pub use self::settings::Settings;
 
 use self::cluster::Cluster;
 use self::installation::Installation;
-use self::watchdog::Watchdog;
 use self::wire::Client;
+use crate::throwaway::ports::{PORT_TRIES_MAX, PORTS, free_port};
+use crate::throwaway::processes;
+use crate::throwaway::watchdog::Watchdog;
 
 /// Generous, because tests of many binaries may share two cores while a server recovers.
 const START_MAX: Duration = Duration::from_secs(60);
 const STOP_MAX: Duration = Duration::from_secs(20);
 const POLL_EVERY: Duration = Duration::from_millis(5);
-/// Below the range from which Linux takes ports for outgoing connections: while a server is down, no client
-/// gets its port by accident.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
-const PORT_TRIES_MAX: u32 = 20;
 const LOG_TAIL_LINES: usize = 40;
+
+/// As a crash does, for nobody wants its data; insists after ten seconds. A killed server leaves its segment of
+/// shared memory, whose id is in the seventh line of its lock file. The window between a start and the watchdog's
+/// knowing of it is covered by PostgreSQL, which ends when it misses its lock file.
+const END: &str = r#"
+end() {
+  if [ -n "$2" ] && kill -QUIT "$2"; then
+    kill -CONT "$2"
+    tries=0
+    while [ "$tries" -lt 200 ] && kill -0 "$2" && ! grep -q '^State:.Z' "/proc/$2/status"; do
+      tries=$((tries + 1))
+      sleep 0.05
+    done
+    kill -KILL "$2"
+  fi
+  segment=$(sed -n '7s/^ *[0-9]* *\([0-9]*\).*/\1/p' "$1/data/postmaster.pid")
+  [ -n "$segment" ] && ipcrm --shmem-id "$segment"
+}
+"#;
 
 /// The server that all tests of this process share; started by the first that asks.
 ///
@@ -105,7 +118,7 @@ impl Server {
     pub fn start(version: Version, settings: Settings) -> Self {
         let installation = Installation::find(version);
         let cluster = Cluster::create(&installation, &settings);
-        let watchdog = Watchdog::start(cluster.folder());
+        let watchdog = Watchdog::start(cluster.folder(), END);
         let mut server = Self {
             installation,
             settings,
@@ -374,15 +387,4 @@ fn query(address: SocketAddr, database: &str, statements: &str) -> Result<Vec<Ve
 
 fn url(address: SocketAddr, database: &str) -> String {
     format!("postgres://postgres@{address}/{database}")
-}
-
-fn free_port() -> u16 {
-    // By process, so that two test binaries that start together do not look at the same port.
-    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
-    let next = NEXT.get_or_init(|| AtomicU32::new(std::process::id().wrapping_mul(7919)));
-    let count = u32::from(PORTS.end - PORTS.start);
-    (0..count)
-        .map(|_| PORTS.start + (next.fetch_add(1, Ordering::Relaxed) % count) as u16)
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .expect("some port is free")
 }

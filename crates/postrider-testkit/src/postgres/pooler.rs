@@ -11,9 +11,11 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::installation::{User, as_user, user_to_become};
-use super::watchdog::Watchdog;
-use super::{Database, POLL_EVERY, PORT_TRIES_MAX, PORTS, START_MAX, Server, free_port, processes, query};
+use super::{Database, END, POLL_EVERY, START_MAX, Server, query};
+use crate::throwaway::ports::{PORT_TRIES_MAX, PORTS, free_port};
+use crate::throwaway::processes;
+use crate::throwaway::user::{User, as_user, user_to_become};
+use crate::throwaway::watchdog::Watchdog;
 
 /// Where Debian's package puts it.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
@@ -77,7 +79,7 @@ impl Pooler {
         let (users, log) = (folder.join("users"), folder.join("log"));
         let text = configuration(server, port, settings, &users);
         fill(&folder, &text, &users, user).map_err(|error| error.to_string())?;
-        let mut watchdog = Watchdog::start(&folder);
+        let mut watchdog = Watchdog::start(&folder, END);
         let mut command = as_user(user, Path::new(PROGRAM));
         let output = File::create(&log).map_err(|error| error.to_string())?;
         command.arg("--quiet").arg(folder.join("pgbouncer.ini")).current_dir("/");

@@ -5,45 +5,67 @@
 
 use std::fs;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 
 /// A process that is gone already has what the signal was to bring about.
-pub(super) fn signal(pid: u32, signal: Signal) {
+#[cfg(feature = "postgres")]
+pub(crate) fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("0 is no process");
-    let _ = kill_process(pid, signal);
+    let _ = rustix::process::kill_process(pid, signal);
 }
 
-pub(super) fn children(parent: u32) -> Vec<u32> {
+/// To all processes of a group.
+#[cfg(feature = "brokers")]
+pub(crate) fn signal_group(leader: u32, signal: Signal) {
+    let leader = Pid::from_raw(leader as i32).expect("0 is no process");
+    let _ = rustix::process::kill_process_group(leader, signal);
+}
+
+/// Those of a group that are running.
+#[cfg(feature = "brokers")]
+pub(crate) fn group_is_running(leader: u32) -> bool {
+    let entries = fs::read_dir("/proc").expect("/proc can be read").flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.any(|pid| status(pid).is_some_and(|status| status.group == leader && status.state != 'Z'))
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("/proc can be read").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| status(*pid).is_some_and(|status| status.parent == parent)).collect()
 }
 
 /// Until its parent has asked for its result.
-pub(super) fn is_there(pid: u32) -> bool {
+#[cfg(feature = "postgres")]
+pub(crate) fn is_there(pid: u32) -> bool {
     status(pid).is_some()
 }
 
 /// A process that ended and whose parent has not asked for its result is not running.
-pub(super) fn is_running(pid: u32) -> bool {
+#[cfg(feature = "postgres")]
+pub(crate) fn is_running(pid: u32) -> bool {
     status(pid).is_some_and(|status| status.state != 'Z')
 }
 
 #[derive(Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "brokers"), allow(dead_code, reason = "only brokers are groups"))]
 struct Status {
     state: char,
     parent: u32,
+    group: u32,
 }
 
 fn status(pid: u32) -> Option<Status> {
     parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// `pid (name) state parent …`, where the name may contain anything.
+/// `pid (name) state parent group …`, where the name may contain anything.
 fn parse(stat: &str) -> Option<Status> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    Some(Status { state, parent: fields.next()?.parse().ok()? })
+    let parent = fields.next()?.parse().ok()?;
+    Some(Status { state, parent, group: fields.next()?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -52,10 +74,11 @@ mod tests {
 
     #[test]
     fn names_of_processes_do_not_confuse() {
-        assert_eq!(parse("12 (a) S 1) b) Z 34 12 12"), Some(Status { state: 'Z', parent: 34 }));
+        assert_eq!(parse("12 (a) S 1) b) Z 34 12 12"), Some(Status { state: 'Z', parent: 34, group: 12 }));
         assert_eq!(parse("12 (a"), None);
     }
 
+    #[cfg(feature = "postgres")]
     #[test]
     fn this_process_runs_and_is_its_parents_child() {
         let pid = std::process::id();
