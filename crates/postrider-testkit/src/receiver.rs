@@ -76,7 +76,9 @@ impl Stage {
     fn delivery(&mut self, key: Option<&str>, payload: Vec<u8>, headers: &[(&str, &str)]) -> Delivery {
         self.last_id += 1;
         let mut own = Headers::default();
-        headers.iter().for_each(|(name, value)| own.set(name, *value));
+        for (name, value) in headers {
+            own.set(name, *value);
+        }
         let event = Event {
             id: EventId(self.last_id),
             topic: Topic::new(TOPIC),
