@@ -23,7 +23,8 @@
 //! 3. A claim whose lease has run out is **reaped**: its rows are free again. Nobody else takes a leased row. A block that
 //!    is reaped becomes one row for each of its events: what ended its worker may be one of them.
 //! 4. Of the rows of one lane at most one, the head, is ready, due at a time, or leased. The others wait, in the order
-//!    `(turn, event)`. When the head leaves, the same transaction makes the next one ready.
+//!    `(turn, event)`. When the head leaves, the same transaction makes the next one ready. Where ids become visible in
+//!    any order, a store gives turns of its own where keys have an order: in that in which rows are fed.
 //!    Where keys have a limit and no order, a lane has as many heads as the limit says, ready or leased. One that is to be
 //!    attempted after a while leaves its lane, and enters it again when its time has come.
 //! 5. Rows that are ready are claimed in the order of priority, virtual time and event. Virtual time is given when a row is

@@ -1,8 +1,9 @@
--- Gives lanes that have no head one: the first row that waits. Nobody who claims looks below the front.
+-- Gives lanes that have no head one: the first row that waits. Of each lane it looks from its floor on ($4), before which nothing
+-- is left. Nobody who claims looks below the front.
 -- Index: queued_lane, queued_head, delivery_head, then primary keys. Locks: the promoted rows; the buckets of the lanes are held.
 with first as materialized (
     select waiting.event_id
-    from unnest($2::text[], $3::boolean[]) as lane (key, late)
+    from unnest($2::text[], $3::boolean[], $4::bigint[]) as lane (key, late, floor)
     cross join lateral (
         select event_id
         from postrider.queued
@@ -11,6 +12,7 @@ with first as materialized (
             and late = lane.late
             and parks
             and state = 'w'
+            and turn >= lane.floor
         order by turn, event_id
         limit 1
     ) as waiting
@@ -22,6 +24,7 @@ with first as materialized (
                 and late = lane.late
                 and parks
                 and state <> 'w'
+                and turn >= lane.floor
             limit 1
         ) is null
         and (

@@ -6,7 +6,7 @@ ours as materialized (
     select queued.*
     from unnest($2::bigint[], $3::bigint[]) as said (event_id, token)
     cross join lateral (
-        select event_id, token, events, key, late, parks
+        select event_id, token, events, key, late, parks, turn
         from postrider.queued
         where subscription_id = $1
             and event_id = said.event_id
@@ -37,5 +37,5 @@ shortened as (
     where token = any (array (select token from closed))
         and rows_left > (select rows from closed where closed.token = claim.token)
 )
-select event_id, case when parks then key end, late
+select event_id, case when parks then key end, late, turn
 from ours

@@ -7,7 +7,7 @@ gone as (
         and event_id = any($2)
         and token = $3
         and leased
-    returning event_id, events, key, late, parks
+    returning event_id, events, key, late, parks, turn
 ),
 closed as materialized (
     select count(*) as rows, sum(events) as events
@@ -26,5 +26,5 @@ shortened as (
         and rows_left > (select rows from closed)
         and (select rows from closed) > 0
 )
-select event_id, case when parks then key end, late
+select event_id, case when parks then key end, late, turn
 from gone

@@ -1,6 +1,6 @@
 -- Those of some rows that are leased under a token; those that are in somebody's hands just now are passed over.
 -- Index: primary key. Locks: the rows.
-select event_id, key, late, parks, events, spans
+select event_id, key, late, turn, parks, spans
 from postrider.queued
 where subscription_id = $1
     and event_id = any($2)

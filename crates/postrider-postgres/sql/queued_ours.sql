@@ -3,7 +3,7 @@
 select queued.*, (select cancelled from postrider.claim where claim.token = queued.token)
 from unnest($2::bigint[], $3::bigint[]) as said (event_id, token)
 cross join lateral (
-    select event_id, token, key, late, parks, events, spans
+    select event_id, token, key, late, turn, parks, events, spans
     from postrider.queued
     where subscription_id = $1
         and event_id = said.event_id

@@ -1,6 +1,6 @@
 -- Sends dead letters of queues round again, ready, or waiting in their lane until the next statement has looked at it. One that
--- holds its lane keeps its place; any other goes to the end, behind all that was emitted ($3), or in a late lane behind all
--- that has come due. Nobody who claims looks below the front.
+-- holds its lane keeps its place; any other goes to the end: by a turn that is drawn where keys have an order, in a late lane
+-- behind all that has come due, else behind all that was emitted ($3). Nobody who claims looks below the front.
 -- Index: primary keys. Locks: the rows; the locks of their subscriptions are held.
 with
 now as materialized (select postrider.clock() as at),
@@ -27,13 +27,19 @@ back as (
         ),
         case
             when gone.parks then gone.turn
-            when gone.late then (extract(epoch from now.at) * 1000000)::bigint
+            when gone.late then (select extract(epoch from at) * 1000000 from now)::bigint
+            when gone.key is not null and subscription.order_rule = 'key' then nextval('postrider.queued_n')
             else $3
         end,
         0, 1, 0, gone.late, gone.key is not null, case when gone.key is null then 'r' else 'w' end, gone.key,
         gone.edited_payload
-    from gone
-    cross join now
+    from (select * from gone order by subscription_id, event_id) as gone
+    cross join lateral (
+        select order_rule
+        from postrider.subscription
+        where id = gone.subscription_id
+        limit 1
+    ) as subscription
 ),
 front as (
     insert into postrider.queue_front (subscription_id, rank, front)

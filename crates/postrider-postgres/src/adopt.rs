@@ -67,6 +67,7 @@ pub(crate) async fn adopt(tx: &Tx<'_>, actor: &str) -> Result<Option<Adopted>> {
     let known = known(tx, &places).await?;
     let (events, ticks) = renumber(tx, &places, &known).await?;
     tx.execute(sql!("adopt_members"), &[], WHAT).await?;
+    tx.query(sql!("adopt_turns"), &[], WHAT).await?;
     tx.execute(sql!("adopt_positions"), &[], WHAT).await?;
     for (place, tick) in places.iter().zip(ticks) {
         let last_id = EventId(tick.seq());

@@ -14,6 +14,7 @@
 mod cancel;
 mod claim;
 mod feed;
+pub(crate) mod floors;
 pub(crate) mod hints;
 pub(crate) mod lanes;
 pub(crate) mod letters;
@@ -32,6 +33,7 @@ use postrider_core::settle::{Hold, MemberId};
 use postrider_core::store::{Cancelled, LetterId};
 use postrider_core::{ErrorKind, Event, QueueStore, Result, Subscription};
 
+use self::floors::Rest;
 use crate::store::PostgresStore;
 use crate::wake::tell;
 
@@ -44,7 +46,8 @@ impl QueueStore for PostgresStore {
         let tx = session.begin().await?;
         let fed = feed::fed(&tx, hold).await?;
         let lanes = lanes::lanes_headless(&tx, hold.subscription.id).await?;
-        let ready = lanes::lanes_mend(&tx, &hold.subscription, &lanes).await?;
+        let lanes = lanes.into_iter().map(Rest::all).collect();
+        let ready = lanes::lanes_mend(&tx, &hold.subscription, lanes).await?;
         tx.commit("look at a queue").await?;
         self.inner.hints.lower(hold.subscription.id, &ready.ready);
         self.inner.hints.unsure(hold.subscription.id, ready.left);
@@ -122,8 +125,9 @@ impl QueueStore for PostgresStore {
         let id = subscription.id;
         let unsure = self.inner.hints.unsure_lanes(id);
         let mut session = self.inner.settler.session().await?;
+        let rests = self.inner.floors.of_sweep(session.id(), id, &unsure);
         let tx = session.begin().await?;
-        let (swept, ready, left) = sweep::sweep(&tx, subscription, &unsure).await?;
+        let (swept, ready, left) = sweep::sweep(&tx, subscription, rests).await?;
         tx.commit("sweep a queue").await?;
         self.inner.hints.sure(id, &unsure, &left);
         if !ready.is_empty() {

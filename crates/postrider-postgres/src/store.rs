@@ -23,6 +23,7 @@ use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
 use crate::pooler::Way;
+use crate::queue::floors::Floors;
 use crate::queue::hints::Hints;
 use crate::roles::Roles;
 use crate::sentry::Sentry;
@@ -83,6 +84,7 @@ pub(crate) struct Inner {
     pub(crate) retention: Link,
     pub(crate) holdings: Holdings,
     pub(crate) hints: Hints,
+    pub(crate) floors: Floors,
     /// Shared by all subscriptions of the process.
     pub(crate) tail: Mutex<SharedTail>,
     pub(crate) appetite: Appetite,
@@ -125,6 +127,7 @@ impl PostgresStore {
             retention: Link::new(Role::Retention, &options, &way),
             holdings: Holdings::default(),
             hints: Hints::default(),
+            floors: Floors::default(),
             tail: Mutex::default(),
             appetite: Appetite::default(),
             stragglers: Stragglers::default(),

@@ -253,6 +253,11 @@ create table postrider.attempt (
 -- A claim changes only columns that no index knows, so that it is a HOT update: room is left in every page for it. A row that
 -- is ready stays in its index while it is leased; those who claim begin behind what they know to be taken (hints.rs). There
 -- is no foreign key: it would cost more than the row. Rows die young, and vacuum may come as often as it is worth it.
+--
+-- What is fed into the lane of a key that has an order gets its turn from a sequence. So turns grow in a lane, and whoever
+-- knows one that has come need not look before it (floors.rs).
+create sequence postrider.queued_n;
+
 create table postrider.queued (
     subscription_id bigint not null,
     -- The first of its events.
@@ -301,7 +306,7 @@ create index queued_due on postrider.queued (subscription_id, due_at)
 where state = 'd';
 
 -- The heads of each lane: one, or as many as the limit of a key says.
-create index queued_head on postrider.queued (subscription_id, key, late)
+create index queued_head on postrider.queued (subscription_id, key, late, turn)
 where key is not null and parks and state <> 'w';
 
 -- Who waits in a lane, in its order. Apart from the heads, so that a lane of any length costs the same.
@@ -645,6 +650,8 @@ declare
     -- How many heads the lane may have; one, if this is null.
     most integer;
     free integer;
+    -- The turn before which nothing is left of the lane.
+    floor bigint;
 begin
     -- A block may be taken apart while it is waited for; its events are found by the second look.
     for look in 1..3 loop
@@ -654,7 +661,7 @@ begin
             and q.token = ack.token
             and q.leased
             and q.spans is null
-        returning q.key, q.late, q.parks into gone;
+        returning q.key, q.late, q.parks, q.turn into gone;
         if found then
             if gone.parks then
                 -- With an old snapshot it would not be seen who was fed since and waits for this one.
@@ -713,6 +720,7 @@ begin
                     return true;
                 end if;
                 -- The same as queue_lane_next.sql does for many.
+                floor := case when gone.late then (-9223372036854775808)::bigint else gone.turn end;
                 update postrider.queued q
                 set state = 'r',
                     virtual_time = greatest(
@@ -734,6 +742,7 @@ begin
                             and w.late = gone.late
                             and w.parks
                             and w.state = 'w'
+                            and w.turn >= floor
                         order by w.turn, w.event_id
                         limit 1
                     )
@@ -745,6 +754,7 @@ begin
                             and h.late = gone.late
                             and h.parks
                             and h.state <> 'w'
+                            and h.turn >= floor
                     )
                     and not exists (
                         select

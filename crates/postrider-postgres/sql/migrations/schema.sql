@@ -11,6 +11,8 @@ declare
     -- How many heads the lane may have; one, if this is null.
     most integer;
     free integer;
+    -- The turn before which nothing is left of the lane.
+    floor bigint;
 begin
     -- A block may be taken apart while it is waited for; its events are found by the second look.
     for look in 1..3 loop
@@ -20,7 +22,7 @@ begin
             and q.token = ack.token
             and q.leased
             and q.spans is null
-        returning q.key, q.late, q.parks into gone;
+        returning q.key, q.late, q.parks, q.turn into gone;
         if found then
             if gone.parks then
                 -- With an old snapshot it would not be seen who was fed since and waits for this one.
@@ -79,6 +81,7 @@ begin
                     return true;
                 end if;
                 -- The same as queue_lane_next.sql does for many.
+                floor := case when gone.late then (-9223372036854775808)::bigint else gone.turn end;
                 update postrider.queued q
                 set state = 'r',
                     virtual_time = greatest(
@@ -100,6 +103,7 @@ begin
                             and w.late = gone.late
                             and w.parks
                             and w.state = 'w'
+                            and w.turn >= floor
                         order by w.turn, w.event_id
                         limit 1
                     )
@@ -111,6 +115,7 @@ begin
                             and h.late = gone.late
                             and h.parks
                             and h.state <> 'w'
+                            and h.turn >= floor
                     )
                     and not exists (
                         select
@@ -803,6 +808,13 @@ CREATE TABLE postrider.queued (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 
+CREATE SEQUENCE postrider.queued_n
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE postrider.result (
     subscription_id bigint NOT NULL,
     event_id bigint NOT NULL,
@@ -1053,7 +1065,7 @@ CREATE INDEX idempotency_event ON postrider.idempotency USING btree (event_id);
 
 CREATE INDEX queued_due ON postrider.queued USING btree (subscription_id, due_at) WHERE (state = 'd'::"char");
 
-CREATE INDEX queued_head ON postrider.queued USING btree (subscription_id, key, late) WHERE ((key IS NOT NULL) AND parks AND (state <> 'w'::"char"));
+CREATE INDEX queued_head ON postrider.queued USING btree (subscription_id, key, late, turn) WHERE ((key IS NOT NULL) AND parks AND (state <> 'w'::"char"));
 
 CREATE INDEX queued_lane ON postrider.queued USING btree (subscription_id, key, late, turn, event_id) WHERE ((key IS NOT NULL) AND parks AND (state = 'w'::"char"));
 

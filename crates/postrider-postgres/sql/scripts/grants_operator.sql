@@ -15,7 +15,7 @@ grant select, insert, delete on postrider.queue_front to role_name;
 grant select, delete on postrider.queue_pace to role_name;
 grant select on event_leaves to role_name;
 grant select on sequence postrider.event_id_seq to role_name;
-grant usage on sequence postrider.position_n to role_name;
+grant usage on sequence postrider.position_n, postrider.queued_n to role_name;
 grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, created_at)
     on postrider.subscription to role_name;
 grant insert on postrider.shard, postrider.audit to role_name;

@@ -22,7 +22,7 @@ grant select (event_id) on postrider.idempotency to role_name;
 grant select, delete on postrider.superseded to role_name;
 grant select, truncate on event_leaves to role_name;
 grant select, update on sequence postrider.event_id_seq to role_name;
-grant usage on sequence postrider.position_n to role_name;
+grant usage on sequence postrider.position_n, postrider.queued_n to role_name;
 grant insert on postrider.turn, postrider.kept_event to role_name;
 grant select, insert, update (id, started_at) on postrider.era to role_name;
 grant insert on postrider.member, postrider.shard, postrider.standing to role_name;

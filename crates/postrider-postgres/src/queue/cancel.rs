@@ -3,6 +3,7 @@
 use postrider_core::store::{Cancelled, LetterId};
 use postrider_core::{Error, ErrorKind, EventId, Result, Subscription};
 
+use super::floors::Rest;
 use super::lanes::{lanes_alone, lanes_next};
 use super::look::{InQueue, queued_of_event};
 use super::sweep::block_apart;
@@ -63,6 +64,7 @@ async fn remove(
         block_apart(tx, id, row.id, &left).await?;
     } else {
         tx.execute(sql!("queued_drop"), &[&id.0, &vec![row.id.0]], WHAT).await?;
+        let lanes: Vec<Rest> = lanes.into_iter().map(Rest::all).collect();
         lanes_next(tx, subscription, &lanes).await?;
     }
     Ok(Some(Cancelled::Gone))

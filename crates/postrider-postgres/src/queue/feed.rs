@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::claim::NewClaim;
+use super::floors::{ALL, Floors, Sessions};
 use super::hints::Ready;
 use super::lanes::{bucket, buckets_taken};
 use super::rows::spans_text;
@@ -66,15 +67,19 @@ pub(super) async fn feed(store: &Inner, hold: &Hold, feed: &Feed, ask: Option<As
     // Before it is true: our own claim has to look where it is about to be, and others find nothing there for a moment.
     let ready = ready(&feed.rows);
     store.hints.lower(id, &ready);
+    let mut columns = Columns::of(id, &feed.rows);
+    let sessions = columns.look_from(&store.floors, session.id());
     let plan = Plan {
         positions: reached.iter().map(|place| NewPosition::new(id, place)).collect(),
         new_ranks: store.hints.new_ranks(id, feed.rows.iter().map(rank)),
-        columns: Columns::of(id, &feed.rows),
+        columns,
         claim: ask.map(|ask| NewClaim::new(id, hold.member, ask, ask.events, store.hints.scan(id))),
         hold,
     };
-    let Answers { standing, taken, front, claimed } = plan.carry_out(&mut session, known).await?;
-    let left = plan.columns.lanes.into_iter().filter(|lane| !taken.contains(&bucket(lane)));
+    let Answers { standing, taken, floors, front, claimed } = plan.carry_out(&mut session, known).await?;
+    let lanes = plan.columns.lanes;
+    store.floors.seen(sessions, id, lanes.iter().copied().zip(floors));
+    let left = lanes.into_iter().filter(|lane| !taken.contains(&bucket(lane))).cloned();
     store.hints.put_ranks(id, &plan.new_ranks);
     store.hints.unsure(id, left.collect());
     store.hints.lower(id, &ready);
@@ -96,6 +101,8 @@ struct Answers {
     standing: Standing,
     /// Buckets of lanes from which nobody was taking a head away.
     taken: HashSet<i32>,
+    /// The floors of the lanes that rows have entered, as far as they were seen.
+    floors: Vec<Option<i64>>,
     front: Option<i64>,
     claimed: Vec<Row>,
 }
@@ -128,7 +135,7 @@ impl Plan<'_> {
         let check: [&(dyn ToSql + Sync); 3] = [&id, &member, &known];
         let positions: Vec<_> = self.positions.iter().map(NewPosition::parameters).collect();
         let ranks: [&(dyn ToSql + Sync); 2] = [&id, &self.new_ranks];
-        let buckets: Vec<i32> = self.columns.lanes.iter().map(bucket).collect();
+        let buckets: Vec<i32> = self.columns.lanes.iter().map(|lane| bucket(lane)).collect();
         let lanes: [&(dyn ToSql + Sync); 2] = [&id, &buckets];
         let rows = self.columns.parameters();
         let front: [&(dyn ToSql + Sync); 1] = [&id];
@@ -157,9 +164,12 @@ impl Plan<'_> {
             answer(sql!("hold_check")).first().map_or(Ok(false), |row| row.try_get(0)).doing(WHAT)?;
         let front =
             answer(sql!("queued_front")).first().map_or(Ok(None), |row| row.try_get(0)).doing(WHAT)?;
+        let floors =
+            answer(sql!("queued_feed")).first().map_or(Ok(None), |row| row.try_get(0)).doing(WHAT)?;
         Ok(Answers {
             standing: Standing { fence: known, paused },
             taken: buckets_taken(&answer(sql!("queue_lane_take")))?,
+            floors: floors.unwrap_or_default(),
             front,
             claimed: answer(sql!("queued_claim")),
         })
@@ -184,8 +194,8 @@ fn rank(row: &NewRow) -> i16 {
 /// Rows as `queued_feed` takes them.
 struct Columns<'a> {
     id: i64,
-    /// Lanes that some of them enter.
-    lanes: HashSet<Lane>,
+    /// Lanes that some of them enter, in the order of the first rows that do.
+    lanes: Vec<&'a Lane>,
     ids: Vec<i64>,
     last_ids: Vec<i64>,
     virtual_times: Vec<i64>,
@@ -201,20 +211,27 @@ struct Columns<'a> {
     buckets: Vec<Option<i32>>,
     keys: Vec<Option<&'a str>>,
     spans: Vec<Option<String>>,
+    /// Of the first row of each lane, the lane's floor.
+    floors: Vec<i64>,
 }
 
 impl<'a> Columns<'a> {
     fn of(id: SubscriptionId, rows: &'a [NewRow]) -> Self {
         let entering = |row: &'a NewRow| row.lane.as_ref().filter(|_| row.due_at.is_none());
-        let mut lanes: HashMap<&Lane, i32> = HashMap::new();
+        let mut lanes: Vec<&Lane> = Vec::new();
+        let mut counts: HashMap<&Lane, i32> = HashMap::new();
         let mut place = |row| {
             let Some(lane) = entering(row) else { return 0 };
-            let next = lanes.entry(lane).or_default();
+            let next = counts.entry(lane).or_default();
+            if *next == 0 {
+                lanes.push(lane);
+            }
             *next += 1;
             *next - 1
         };
         Self {
             places: rows.iter().map(&mut place).collect(),
+            lanes,
             id: id.0,
             ids: rows.iter().map(|row| row.events.first().0).collect(),
             last_ids: rows.iter().map(|row| row.events.last().0).collect(),
@@ -229,11 +246,23 @@ impl<'a> Columns<'a> {
             buckets: rows.iter().map(|row| entering(row).map(bucket)).collect(),
             keys: rows.iter().map(|row| row.lane.as_ref().map(|lane| lane.key.as_str())).collect(),
             spans: rows.iter().map(|row| spans_text(&row.events)).collect(),
-            lanes: lanes.into_keys().cloned().collect(),
+            floors: vec![ALL; rows.len()],
         }
     }
 
-    fn parameters(&self) -> [&(dyn ToSql + Sync); 15] {
+    /// Notes from where on the lanes are looked at.
+    fn look_from(&mut self, floors: &Floors, writer: u64) -> Sessions {
+        let (sessions, known) = floors.of_feed(writer, SubscriptionId(self.id), self.lanes.iter().copied());
+        let firsts =
+            self.places.iter().zip(&self.buckets).map(|(place, bucket)| *place == 0 && bucket.is_some());
+        let mut known = known.into_iter();
+        for (floor, _) in self.floors.iter_mut().zip(firsts).filter(|(_, is_first)| *is_first) {
+            *floor = known.next().unwrap_or(ALL);
+        }
+        sessions
+    }
+
+    fn parameters(&self) -> [&(dyn ToSql + Sync); 16] {
         [
             &self.id,
             &self.ids,
@@ -250,6 +279,7 @@ impl<'a> Columns<'a> {
             &self.buckets,
             &self.keys,
             &self.spans,
+            &self.floors,
         ]
     }
 }

@@ -19,6 +19,7 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, Order, Result, Shard, Subscription, limits};
 use tokio_postgres::Row;
 
+use super::floors::Rest;
 use super::hints::Ready;
 use crate::error::Doing;
 use crate::lane::lane_read;
@@ -38,8 +39,8 @@ pub(crate) fn bucket_of(key: &Key) -> i32 {
     i32::from(Shard::of(Some(key), EventId(0), BUCKETS).0)
 }
 
-fn columns(lanes: &[Lane]) -> (Vec<&str>, Vec<bool>) {
-    lanes.iter().map(|lane| (lane.key.as_str(), lane.late)).unzip()
+fn columns<'a>(lanes: impl Iterator<Item = &'a Lane>) -> (Vec<&'a str>, Vec<bool>) {
+    lanes.map(|lane| (lane.key.as_str(), lane.late)).unzip()
 }
 
 /// A rank and a virtual time, in two columns.
@@ -48,11 +49,11 @@ pub(super) fn ready_read(row: &Row) -> Result<Ready, tokio_postgres::Error> {
 }
 
 /// Keeps rows from being put into lanes whose head is taken away.
-pub(crate) async fn lanes_share(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<()> {
+pub(crate) async fn lanes_share(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Rest]) -> Result<()> {
     if lanes.is_empty() {
         return Ok(());
     }
-    let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
+    let buckets: Vec<i32> = lanes.iter().map(|rest| bucket(&rest.lane)).collect();
     tx.query(sql!("queue_lane_share"), &[&id.0, &buckets], WHAT).await.map(drop)
 }
 
@@ -70,14 +71,14 @@ pub(crate) async fn lanes_alone(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane])
 pub(super) async fn lanes_take(
     tx: &Tx<'_>,
     id: SubscriptionId,
-    lanes: Vec<Lane>,
-) -> Result<(Vec<Lane>, Vec<Lane>)> {
+    lanes: Vec<Rest>,
+) -> Result<(Vec<Rest>, Vec<Rest>)> {
     if lanes.is_empty() {
         return Ok((lanes, Vec::new()));
     }
-    let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
+    let buckets: Vec<i32> = lanes.iter().map(|rest| bucket(&rest.lane)).collect();
     let taken = buckets_taken(&tx.query(sql!("queue_lane_take"), &[&id.0, &buckets], WHAT).await?)?;
-    Ok(lanes.into_iter().partition(|lane| taken.contains(&bucket(lane))))
+    Ok(lanes.into_iter().partition(|rest| taken.contains(&bucket(&rest.lane))))
 }
 
 /// What `queue_lane_take` answers.
@@ -92,12 +93,15 @@ pub(super) fn buckets_taken(rows: &[Row]) -> Result<HashSet<i32>> {
 pub(crate) async fn lanes_next(
     tx: &Tx<'_>,
     subscription: &Subscription,
-    lanes: &[Lane],
+    lanes: &[Rest],
 ) -> Result<Vec<Ready>> {
     match subscription.order {
         _ if lanes.is_empty() => Ok(Vec::new()),
         Order::Key => lanes_promote(tx, subscription.id, lanes).await,
-        Order::None => lanes_fill(tx, subscription.id, lanes, &vec![None; lanes.len()]).await,
+        Order::None => {
+            let lanes: Vec<&Lane> = lanes.iter().map(|rest| &rest.lane).collect();
+            lanes_fill(tx, subscription.id, &lanes, &vec![None; lanes.len()]).await
+        }
     }
 }
 
@@ -105,7 +109,7 @@ pub(crate) async fn lanes_next(
 pub(super) async fn lanes_replace(
     tx: &Tx<'_>,
     subscription: &Subscription,
-    freed: &[Lane],
+    freed: &[Rest],
 ) -> Result<Vec<Ready>> {
     if freed.is_empty() {
         return Ok(Vec::new());
@@ -115,17 +119,18 @@ pub(super) async fn lanes_replace(
         return lanes_promote(tx, subscription.id, freed).await;
     }
     let mut counts: HashMap<&Lane, i32> = HashMap::new();
-    for lane in freed {
+    for Rest { lane, .. } in freed {
         *counts.entry(lane).or_default() += 1;
     }
-    let (lanes, taken): (Vec<Lane>, Vec<Option<i32>>) =
-        counts.into_iter().map(|(lane, count)| (lane.clone(), Some(count))).unzip();
+    let (lanes, taken): (Vec<&Lane>, Vec<Option<i32>>) =
+        counts.into_iter().map(|(lane, count)| (lane, Some(count))).unzip();
     lanes_fill(tx, subscription.id, &lanes, &taken).await
 }
 
-async fn lanes_promote(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<Vec<Ready>> {
-    let (keys, lates) = columns(lanes);
-    let rows = tx.query(sql!("queue_lane_next"), &[&id.0, &keys, &lates], WHAT).await?;
+async fn lanes_promote(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Rest]) -> Result<Vec<Ready>> {
+    let (keys, lates) = columns(lanes.iter().map(|rest| &rest.lane));
+    let floors: Vec<i64> = lanes.iter().map(|rest| rest.floor).collect();
+    let rows = tx.query(sql!("queue_lane_next"), &[&id.0, &keys, &lates, &floors], WHAT).await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
@@ -133,11 +138,11 @@ async fn lanes_promote(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Resul
 async fn lanes_fill(
     tx: &Tx<'_>,
     id: SubscriptionId,
-    lanes: &[Lane],
+    lanes: &[&Lane],
     taken: &[Option<i32>],
 ) -> Result<Vec<Ready>> {
-    let (keys, lates) = columns(lanes);
-    let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
+    let (keys, lates) = columns(lanes.iter().copied());
+    let buckets: Vec<i32> = lanes.iter().map(|lane| bucket(lane)).collect();
     let rows = tx.query(sql!("queue_lane_fill"), &[&id.0, &keys, &lates, &taken, &buckets], WHAT).await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
@@ -152,7 +157,7 @@ pub(crate) async fn lanes_retune(tx: &Tx<'_>, subscription: &Subscription) -> Re
         tx.execute(sql!("queue_lane_demote"), &[&id.0, &i64::from(heads)], WHAT).await?;
     }
     loop {
-        let lanes = lanes_headless(tx, id).await?;
+        let lanes: Vec<Rest> = lanes_headless(tx, id).await?.into_iter().map(Rest::all).collect();
         let ready = lanes_next(tx, subscription, &lanes).await?;
         if ready.is_empty() || lanes.len() < limits::SWEEP_ROWS_MAX {
             return Ok(());
@@ -175,7 +180,8 @@ pub(super) struct Mended {
 }
 
 /// Looks at lanes again in which rows may wait for nobody.
-pub(super) async fn lanes_mend(tx: &Tx<'_>, subscription: &Subscription, lanes: &[Lane]) -> Result<Mended> {
-    let (free, left) = lanes_take(tx, subscription.id, lanes.to_vec()).await?;
+pub(super) async fn lanes_mend(tx: &Tx<'_>, subscription: &Subscription, lanes: Vec<Rest>) -> Result<Mended> {
+    let (free, left) = lanes_take(tx, subscription.id, lanes).await?;
+    let left = left.into_iter().map(|rest| rest.lane).collect();
     Ok(Mended { ready: lanes_next(tx, subscription, &free).await?, left })
 }

@@ -8,6 +8,7 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, Result, Subscription};
 use tokio_postgres::Row;
 
+use super::floors::Rest;
 use super::lanes::{lanes_alone, lanes_headless, lanes_next, lanes_share};
 use super::rows::spans_of;
 use super::sweep::block_apart;
@@ -54,6 +55,7 @@ async fn lanes_go_on(tx: &Tx<'_>, queues: &Queues, rows: &[Row], what: &str) -> 
     for (id, lanes) in lanes {
         let Some(queue) = queues.get(&SubscriptionId(id)) else { continue };
         lanes_alone(tx, queue.id, &lanes).await?;
+        let lanes: Vec<Rest> = lanes.into_iter().map(Rest::all).collect();
         lanes_next(tx, queue, &lanes).await?;
     }
     Ok(())
@@ -104,7 +106,7 @@ pub(crate) async fn queue_cut(tx: &Tx<'_>, subscription: &Subscription, last_id:
     let (rows, events): (Vec<i32>, Vec<i32>) = closed.values().copied().unzip();
     let none: Vec<i64> = Vec::new();
     tx.execute(sql!("claim_close"), &[&tokens, &rows, &events, &none], what).await?;
-    let lanes = lanes_headless(tx, id).await?;
+    let lanes: Vec<Rest> = lanes_headless(tx, id).await?.into_iter().map(Rest::all).collect();
     // Not alone: somebody who has the bucket may wait for a row that is gone. Whoever feeds again looks at all lanes.
     lanes_share(tx, id, &lanes).await?;
     lanes_next(tx, subscription, &lanes).await.map(drop)

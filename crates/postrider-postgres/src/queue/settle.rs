@@ -11,6 +11,7 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, OnDead, Order, Result, Shard, Subscription};
 use tokio_postgres::Row;
 
+use super::floors::Rest;
 use super::hints::Ready;
 use super::lanes::{lanes_replace, ready_read};
 use super::progress::progress_put;
@@ -47,7 +48,7 @@ pub(super) async fn settle_apply(
     let (acked, rest): (Vec<&SettledRow>, Vec<&SettledRow>) = settle.rows.iter().partition(is_acked);
     let (done, others): (Vec<&SettledRow>, Vec<&SettledRow>) = rest.iter().copied().partition(is_done);
     let mut ours: HashSet<EventId> = HashSet::new();
-    let mut freed: Vec<Lane> = Vec::new();
+    let mut freed: Vec<Rest> = Vec::new();
     let mut applied = Applied::default();
     if !(settle.attempts.is_empty() && settle.results.is_empty() && settle.progress.is_empty()) {
         // Before they are gone: what is written of them must be of leases that last.
@@ -87,7 +88,7 @@ async fn rows_done(
     tx: &Tx<'_>,
     id: SubscriptionId,
     rows: &[&SettledRow],
-    freed: &mut Vec<Lane>,
+    freed: &mut Vec<Rest>,
 ) -> Result<HashSet<EventId>> {
     if rows.is_empty() {
         return Ok(HashSet::new());
@@ -101,7 +102,7 @@ async fn rows_done(
     let mut found = HashSet::with_capacity(gone.len());
     for row in &gone {
         found.insert(EventId(row.try_get(0).doing(WHAT)?));
-        freed.extend(lane_at(row, 1, 2).doing(WHAT)?);
+        freed.extend(rest_at(row, 1).doing(WHAT)?);
     }
     Ok(found)
 }
@@ -142,9 +143,10 @@ fn names(rows: &[&SettledRow]) -> (Vec<i64>, Vec<i64>) {
     rows.iter().map(|row| (row.id.0, row.token.0)).unzip()
 }
 
-fn lane_at(row: &Row, key: usize, late: usize) -> Result<Option<Lane>, tokio_postgres::Error> {
-    let Some(key) = row.try_get::<_, Option<&str>>(key)?.map(Key::new) else { return Ok(None) };
-    Ok(Some(Lane { key, late: row.try_get(late)? }))
+/// What a row leaves of its lane when it goes: from the columns key, late and turn, which follow each other.
+fn rest_at(row: &Row, at: usize) -> Result<Option<Rest>, tokio_postgres::Error> {
+    let Some(key) = row.try_get::<_, Option<&str>>(at)?.map(Key::new) else { return Ok(None) };
+    Ok(Some(Rest::behind(Lane { key, late: row.try_get(at + 1)? }, row.try_get(at + 2)?)))
 }
 
 async fn subscription_check(tx: &Tx<'_>, subscription: &Subscription) -> Result<()> {
@@ -156,7 +158,8 @@ async fn subscription_check(tx: &Tx<'_>, subscription: &Subscription) -> Result<
 pub(super) struct Ours {
     pub(super) id: EventId,
     pub(super) token: Token,
-    pub(super) lane: Option<Lane>,
+    /// What it leaves of its lane when it goes.
+    pub(super) rest: Option<Rest>,
     pub(super) spans: Spans,
     pub(super) cancelled: HashSet<EventId>,
 }
@@ -185,13 +188,13 @@ async fn rows_ours<R: std::borrow::Borrow<SettledRow>>(
     let found = tx.query(sql!("queued_ours"), &[&id.0, &ids, &tokens], WHAT).await?;
     let read = |row: &Row| {
         let id = EventId(row.try_get(0).doing(WHAT)?);
-        let parks: bool = row.try_get(4).doing(WHAT)?;
-        let cancelled: Option<Vec<i64>> = row.try_get(7).doing(WHAT)?;
+        let parks: bool = row.try_get(5).doing(WHAT)?;
+        let cancelled: Option<Vec<i64>> = row.try_get(8).doing(WHAT)?;
         Ok(Ours {
             id,
             token: Token(row.try_get(1).doing(WHAT)?),
-            lane: lane_at(row, 2, 3).doing(WHAT)?.filter(|_| parks),
-            spans: spans_of(id, row.try_get(6).doing(WHAT)?)?,
+            rest: rest_at(row, 2).doing(WHAT)?.filter(|_| parks),
+            spans: spans_of(id, row.try_get(7).doing(WHAT)?)?,
             cancelled: cancelled.unwrap_or_default().into_iter().map(EventId).collect(),
         })
     };
@@ -201,10 +204,10 @@ async fn rows_ours<R: std::borrow::Borrow<SettledRow>>(
 /// What becomes of rows that are ours and not simply done.
 #[derive(Default)]
 struct Changes<'a> {
-    again: Vec<(EventId, Again, Option<&'a Lane>)>,
-    dead: Vec<(EventId, Option<&'a Lane>)>,
+    again: Vec<(EventId, Again, Option<&'a Rest>)>,
+    dead: Vec<(EventId, Option<&'a Rest>)>,
     /// Cancelled: they go.
-    dropped: Vec<(EventId, Option<&'a Lane>)>,
+    dropped: Vec<(EventId, Option<&'a Rest>)>,
     split: Vec<Split<'a>>,
     /// Rows and events that claims have less.
     closed: HashMap<Token, (i32, i32)>,
@@ -244,10 +247,10 @@ impl<'a> Changes<'a> {
                     changes.split.push(Split { block: row, parts });
                 }
                 (None, Fate::Again(again)) if !row.is_cancelled() => {
-                    changes.again.push((row.id, *again, row.lane.as_ref()));
+                    changes.again.push((row.id, *again, row.rest.as_ref()));
                 }
-                (None, Fate::Dead) if !row.is_cancelled() => changes.dead.push((row.id, row.lane.as_ref())),
-                _ => changes.dropped.push((row.id, row.lane.as_ref())),
+                (None, Fate::Dead) if !row.is_cancelled() => changes.dead.push((row.id, row.rest.as_ref())),
+                _ => changes.dropped.push((row.id, row.rest.as_ref())),
             }
             let less = changes.closed.entry(row.token).or_default();
             *less = (less.0 + rows_less, less.1 + events_less);
@@ -260,14 +263,14 @@ impl<'a> Changes<'a> {
         tx: &Tx<'_>,
         subscription: &Subscription,
         ready: &mut Vec<Ready>,
-        freed: &mut Vec<Lane>,
+        freed: &mut Vec<Rest>,
     ) -> Result<()> {
         let id = subscription.id;
         if !self.again.is_empty() {
             ready.extend(rows_again(tx, subscription, &self.again).await?);
             let leaves = |again: &Again| subscription.order == Order::None && !again.after.is_zero();
             let left = self.again.iter().filter(|(_, again, _)| leaves(again));
-            freed.extend(left.filter_map(|(_, _, lane)| lane.cloned()));
+            freed.extend(left.filter_map(|(_, _, rest)| rest.cloned()));
         }
         for split in &self.split {
             ready.extend(block_split(tx, id, split).await?);
@@ -281,13 +284,13 @@ impl<'a> Changes<'a> {
         if !dead.is_empty() {
             rows_bury(tx, subscription, &dead).await?;
             if !holds(subscription) {
-                freed.extend(dead.iter().filter_map(|(_, lane)| lane.cloned()));
+                freed.extend(dead.iter().filter_map(|(_, rest)| rest.cloned()));
             }
         }
         if !self.dropped.is_empty() {
             let ids: Vec<i64> = self.dropped.iter().map(|(id, _)| id.0).collect();
             tx.execute(sql!("queued_drop"), &[&id.0, &ids], WHAT).await?;
-            freed.extend(self.dropped.iter().filter_map(|(_, lane)| lane.cloned()));
+            freed.extend(self.dropped.iter().filter_map(|(_, rest)| rest.cloned()));
         }
         let tokens: Vec<i64> = self.closed.keys().map(|token| token.0).collect();
         let (rows, events): (Vec<i32>, Vec<i32>) = self.closed.values().copied().unzip();
@@ -303,7 +306,7 @@ fn holds(subscription: &Subscription) -> bool {
 async fn rows_again(
     tx: &Tx<'_>,
     subscription: &Subscription,
-    rows: &[(EventId, Again, Option<&Lane>)],
+    rows: &[(EventId, Again, Option<&Rest>)],
 ) -> Result<Vec<Ready>> {
     let ids: Vec<i64> = rows.iter().map(|(event, _, _)| event.0).collect();
     let after: Vec<For> = rows.iter().map(|(_, again, _)| For(again.after)).collect();
@@ -345,11 +348,11 @@ async fn block_split(tx: &Tx<'_>, id: SubscriptionId, split: &Split<'_>) -> Resu
 async fn rows_bury(
     tx: &Tx<'_>,
     subscription: &Subscription,
-    dead: &[(EventId, Option<&Lane>)],
+    dead: &[(EventId, Option<&Rest>)],
 ) -> Result<()> {
     let ids: Vec<i64> = dead.iter().map(|(event, _)| event.0).collect();
-    let shard = |(event, lane): &(EventId, Option<&Lane>)| {
-        Shard::of(lane.map(|lane| &lane.key), *event, SHARDS).0 as i16
+    let shard = |(event, rest): &(EventId, Option<&Rest>)| {
+        Shard::of(rest.map(|rest| &rest.lane.key), *event, SHARDS).0 as i16
     };
     let shards: Vec<i16> = dead.iter().map(shard).collect();
     tx.execute(sql!("queued_bury"), &[&subscription.id.0, &ids, &shards, &holds(subscription)], WHAT)

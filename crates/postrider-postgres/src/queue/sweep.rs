@@ -9,6 +9,7 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, Result, Subscription, limits};
 use tokio_postgres::Row;
 
+use super::floors::Rest;
 use super::hints::Ready;
 use super::lanes::{lanes_mend, lanes_next, lanes_replace, lanes_take, ready_read};
 use super::rows::spans_of;
@@ -26,7 +27,7 @@ const CLAIMS_MAX: i64 = 100;
 pub(super) async fn sweep(
     tx: &Tx<'_>,
     subscription: &Subscription,
-    unsure: &[Lane],
+    unsure: Vec<Rest>,
 ) -> Result<(Swept, Vec<Ready>, Vec<Lane>)> {
     let id = subscription.id;
     let mut swept = Swept::default();
@@ -121,10 +122,10 @@ pub(super) async fn rows_free(
     Ok(())
 }
 
-fn lane_of(row: &Row) -> Result<Option<Lane>, tokio_postgres::Error> {
+fn lane_of(row: &Row) -> Result<Option<Rest>, tokio_postgres::Error> {
     let key = row.try_get::<_, Option<&str>>(1)?.map(Key::new);
-    let (late, parks): (bool, bool) = (row.try_get(2)?, row.try_get(3)?);
-    Ok(key.filter(|_| parks).map(|key| Lane { key, late }))
+    let (late, turn, parks): (bool, i64, bool) = (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+    Ok(key.filter(|_| parks).map(|key| Rest::behind(Lane { key, late }, turn)))
 }
 
 /// Makes of a block one row for each of some of its events.
@@ -160,8 +161,9 @@ async fn come_due(tx: &Tx<'_>, subscription: &Subscription, ready: &mut Vec<Read
         }
     }
     let lanes: HashSet<Lane> = entering.iter().map(|(_, lane)| lane.clone()).collect();
-    let (free, _) = lanes_take(tx, id, lanes.into_iter().collect()).await?;
-    entering.retain(|(_, lane)| free.contains(lane));
+    let (free, _) = lanes_take(tx, id, lanes.into_iter().map(Rest::all).collect()).await?;
+    let entered: HashSet<&Lane> = free.iter().map(|rest| &rest.lane).collect();
+    entering.retain(|(_, lane)| entered.contains(lane));
     let waiting: Vec<i64> = entering.iter().map(|(event, _)| *event).collect();
     due.extend(&waiting);
     if due.is_empty() {

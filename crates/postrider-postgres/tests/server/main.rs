@@ -17,6 +17,7 @@ mod places;
 mod pooler;
 mod producers;
 mod queue_acks;
+mod queue_lanes;
 mod queue_limits;
 mod queues;
 mod relay;

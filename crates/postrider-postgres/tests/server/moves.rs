@@ -222,12 +222,20 @@ async fn a_sequence_that_was_not_restored_is_mended() {
     scattered(&stage).await;
     // What retention has removed leaves ids free.
     stage.run("delete from postrider.event where id = 1");
+    stage.run(
+        "insert into postrider.queued
+             (subscription_id, event_id, last_id, virtual_time, turn, bytes, events, rank, late, parks, state, key)
+         values (1, 5, 5, 0, 700, 1, 1, 0, false, true, 'r', 'k'), (1, 6, 6, 0, 9000, 1, 1, 0, true, true, 'r', 'k')",
+    );
     let db = dump(&old, &stage.db, &new);
     // As after logical replication, which leaves sequences alone.
     db.query("alter table postrider.event alter column id restart");
+    db.query("alter sequence postrider.queued_n restart");
     emit_all(&db, &["f"]).await;
     let adopted = PostgresStore::adopt(options(&db), "ann").await.unwrap().unwrap();
     assert_eq!(adopted.sequence_to, Some(6));
+    let next = db.query("select nextval('postrider.queued_n')")[0][0].clone();
+    assert_eq!(next.as_deref(), Some("701"), "turns go on behind those that were fed");
     let store = open(&db).await;
     emit_all(&db, &["g"]).await;
     assert_eq!(rest_of(&store, "done").await, set(["e", "f", "g"]), "its id was low, but it is not lost");
