@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 use crate::limits;
+use crate::position::Epoch;
 use crate::queue::Ticket;
 use crate::time::format_duration;
 
@@ -100,6 +101,9 @@ pub struct Delivery {
     pub origin: Arc<Origin>,
     /// What the handler holds of its lease; none in mode `log`, where the member holds all that there is to hold.
     pub ticket: Option<Ticket>,
+    /// The epoch of the event's shard under which it is handed out, where that is known. A receiver that has seen a
+    /// higher one knows that this comes from a former owner.
+    pub epoch: Option<Epoch>,
 }
 
 /// Where a delivery comes from.
@@ -112,9 +116,9 @@ pub struct Origin {
 }
 
 impl Delivery {
-    /// A delivery without a ticket.
+    /// A delivery without a ticket or an epoch.
     pub fn new(event: Arc<Event>, attempt: u32, origin: Arc<Origin>) -> Self {
-        Self { event, attempt, origin, ticket: None }
+        Self { event, attempt, origin, ticket: None, epoch: None }
     }
 
     /// Waits until the work is no longer wanted, which in mode `log` never happens. Cancel safe.

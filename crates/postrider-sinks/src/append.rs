@@ -7,7 +7,7 @@ use postrider_core::{Delivery, Failure, Outcome};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use crate::envelope;
+use crate::envelope::line;
 
 /// Something that bytes can be appended to.
 pub(crate) trait Device: Send + 'static {
@@ -82,7 +82,7 @@ impl Lines {
     fn of(batch: &[Delivery]) -> Self {
         let mut lines = Self { bytes: Vec::new(), ends: Vec::with_capacity(batch.len()) };
         for delivery in batch {
-            envelope::write_line(&mut lines.bytes, delivery);
+            line::write_line(&mut lines.bytes, delivery);
             lines.ends.push(lines.bytes.len());
         }
         lines
@@ -153,7 +153,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::envelope::sample::delivery;
+    use crate::sample::delivery;
 
     /// A device that has room for so many bytes and notes what is asked of it.
     #[derive(Clone, Default)]

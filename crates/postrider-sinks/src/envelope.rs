@@ -1,199 +1,328 @@
-//! What an event looks like to a receiver: one JSON object on one line.
+//! What an event looks like to a receiver.
 //!
-//! ```json
-//! {"id":7,"topic":"order","type":"order.created","key":"42","payload":{"total":9.50},"headers":{},"created_at":"2026-11-15T08:30:00Z","subscription":"audit","attempt":1}
-//! ```
+//! | envelope | body | told beside it |
+//! |---|---|---|
+//! | `raw` | the payload | topic, type and key |
+//! | `json` | [the object](line) that files and standard output get | |
+//! | `cloudevents` | the payload | the attributes of CloudEvents 1.0, [binary mode](cloudevents) |
+//! | `cloudevents-structured` | one JSON object of CloudEvents 1.0 | |
+//! | `debezium` | the payload | `id` and `eventType`, as Debezium's outbox event router does |
 //!
-//! A payload that is JSON stands in the line as it was emitted: digits, key order, repeated keys and
-//! escapes are the producer's, and nesting of any depth costs no stack, since it is checked but never
-//! built. Any other payload is `payload_base64`, so that bytes survive exactly. A receiver tells the two
-//! apart by which field is there.
+//! Beside any of them travel the event's own headers, `traceparent` among them, and what [`names`] lists: the
+//! deduplication id, the attempt, and the epoch where it is known. [`Binding`] says how a protocol carries all that.
+//! A payload that is the body is shared, never copied and never rewritten.
+
+mod binding;
+pub mod cloudevents;
+pub mod line;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
 
-use base64::display::Base64Display;
-use base64::engine::general_purpose::STANDARD;
-use postrider_core::{Delivery, EventId, Headers, Timestamp};
-use serde::{Serialize, Serializer};
+use bytes::Bytes;
+use postrider_core::{Delivery, Error, Failure, Result};
+use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// Appends one delivery as a line, its newline included.
-pub fn write_line(line: &mut Vec<u8>, delivery: &Delivery) {
-    let one_line = without_line_breaks(&delivery.payload);
-    let json = serde_json::from_slice::<&RawValue>(&one_line).ok();
-    let envelope = Envelope {
-        id: delivery.id,
-        topic: delivery.topic.as_str(),
-        kind: delivery.kind.as_str(),
-        key: delivery.key.as_ref().map(postrider_core::Key::as_str),
-        payload: json,
-        payload_base64: json.is_none().then_some(Base64(&delivery.payload)),
-        headers: &delivery.headers,
-        created_at: delivery.created_at,
-        subscription: &delivery.origin.subscription,
-        attempt: delivery.attempt,
-    };
-    serde_json::to_writer(&mut *line, &envelope).expect("strings and checked JSON always serialize");
-    line.push(b'\n');
-}
+pub use binding::{BODY_FIELD, Binding, CONTENT_TYPE, MOVED, decode, names};
 
-#[derive(Serialize)]
-struct Envelope<'a> {
-    id: EventId,
-    topic: &'a str,
-    #[serde(rename = "type")]
-    kind: &'a str,
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<Base64<'a>>,
-    headers: &'a Headers,
-    created_at: Timestamp,
-    subscription: &'a str,
-    attempt: u32,
-}
+use crate::Template;
 
-struct Base64<'a>(&'a [u8]);
-
-impl Serialize for Base64<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Base64Display::new(self.0, &STANDARD))
-    }
-}
-
-/// The payload without the white space between its tokens if it contains a line break, and else as it is.
+/// How events are wrapped for a receiver.
 ///
-/// JSON allows line breaks only between tokens, never inside a string, so on one line it means the same.
-/// What is not JSON may come out as anything, even as JSON (`1\n2`): it was read as JSON only if it is
-/// JSON as emitted, which is checked first in that rare case.
-fn without_line_breaks(payload: &[u8]) -> Cow<'_, [u8]> {
-    let breaks = payload.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
-    if !breaks || serde_json::from_slice::<&RawValue>(payload).is_err() {
-        return Cow::Borrowed(payload);
-    }
-    let mut kept = Vec::with_capacity(payload.len());
-    let mut in_string = false;
-    let mut escaped = false;
-    for &byte in payload {
-        if in_string {
-            in_string = escaped || byte != b'"';
-            escaped = !escaped && byte == b'\\';
-        } else if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
-            continue;
-        } else {
-            in_string = byte == b'"';
-        }
-        kept.push(byte);
-    }
-    Cow::Owned(kept)
+/// In config it is a word, or a table with more to say:
+///
+/// ```
+/// use postrider_sinks::Envelope;
+/// let word: Envelope = serde_json::from_str(r#""cloudevents""#).unwrap();
+/// let table: Envelope =
+///     serde_json::from_str(r#"{"format": "cloudevents", "source": "/shop/{topic}"}"#).unwrap();
+/// assert_eq!(word.format, table.format);
+/// assert_eq!(word.source.to_string(), "postrider/{store_id}");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// Which shape.
+    pub format: Format,
+    /// The attribute `source` of CloudEvents.
+    pub source: Template,
+    /// The content type of payloads whose event has no header `content-type`. Without it payloads are looked at:
+    /// `application/json` if they are JSON, and else `application/octet-stream`.
+    pub content_type: Option<String>,
 }
 
-#[cfg(test)]
-pub(crate) mod sample {
-    //! Deliveries for the tests of this crate.
+/// The shapes that an envelope may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Format {
+    /// The payload as it is.
+    #[default]
+    Raw,
+    /// One JSON object, as files and standard output get it.
+    Json,
+    /// CloudEvents 1.0 in binary mode: the payload as it is, attributes beside it.
+    #[serde(rename = "cloudevents")]
+    CloudEvents,
+    /// CloudEvents 1.0 in structured mode: one JSON object.
+    #[serde(rename = "cloudevents-structured")]
+    CloudEventsStructured,
+    /// The payload as it is, with the headers of Debezium's outbox event router.
+    Debezium,
+}
 
-    use std::sync::Arc;
+/// What a sink sends for one event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// The body.
+    pub body: Bytes,
+    /// What kind of bytes the body holds. Not among the headers: AMQP has a property for it, see [`Message::pairs`].
+    pub content_type: Option<Cow<'a, str>>,
+    /// Names and values, each such that the protocol can carry it.
+    pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
 
-    use bytes::Bytes;
-    use postrider_core::delivery::Origin;
-    use postrider_core::{Delivery, Event, EventId, Headers, Key, Kind, Timestamp, Topic};
+impl Message<'_> {
+    /// The headers with the content type among them, for the protocols in which it is one.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        let content_type = self.content_type.as_deref().map(|value| (CONTENT_TYPE, value));
+        content_type.into_iter().chain(self.headers.iter().map(|(name, value)| (&**name, &**value)))
+    }
 
-    pub(crate) fn delivery(id: i64, payload: &[u8]) -> Delivery {
-        let event = Event {
-            id: EventId(id),
-            topic: Topic::new("order"),
-            kind: Kind::new("order.created"),
-            key: Some(Key::new("42")),
-            payload: Bytes::copy_from_slice(payload),
-            headers: Headers::default(),
-            created_at: Timestamp::from_micros(1_800_000_000_000_000),
-            due_at: None,
+    /// How many bytes it has for a receiver that counts them, without what the protocol itself adds.
+    pub fn bytes(&self) -> usize {
+        self.body.len() + self.pairs().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    }
+}
+
+impl Envelope {
+    /// An envelope of this shape, the rest as by default.
+    pub fn new(format: Format) -> Self {
+        let source = "postrider/{store_id}".parse().expect("the default source is a template");
+        Self { format, source, content_type: None }
+    }
+
+    /// Wraps one delivery for a protocol.
+    ///
+    /// Fails for good if the template of `source` asks for what the event lacks, or if a header's name is longer
+    /// than AMQP can carry.
+    pub fn wrap<'a>(&'a self, delivery: &'a Delivery, binding: Binding) -> Result<Message<'a>, Failure> {
+        let mut message = Message {
+            body: delivery.payload.clone(),
+            content_type: None,
+            headers: Vec::with_capacity(6 + delivery.headers.iter().count()),
         };
-        let origin = Origin { subscription: "audit".to_owned(), store_id: "s".to_owned() };
-        Delivery::new(Arc::new(event), 1, Arc::new(origin))
+        let dedup_id = delivery.dedup_id();
+        match self.format {
+            Format::Raw => {
+                message.content_type = self.content_type_if_wanted(delivery, binding);
+                raw_headers(&mut message, delivery, binding);
+            }
+            Format::Json => {
+                let mut body = Vec::with_capacity(delivery.payload.len() + 256);
+                line::write_object(&mut body, delivery);
+                message.body = body.into();
+                message.content_type = Some(Cow::Borrowed(JSON));
+            }
+            Format::CloudEvents => {
+                let content_type = self.content_type_of(delivery);
+                let attributes = cloudevents::Attributes::of(self, delivery, &dedup_id)?;
+                attributes.add_headers(&mut message, binding, &content_type);
+                message.content_type = Some(content_type);
+            }
+            Format::CloudEventsStructured => {
+                let content_type = self.content_type_of(delivery);
+                let attributes = cloudevents::Attributes::of(self, delivery, &dedup_id)?;
+                message.body = attributes.to_json(&content_type, &delivery.payload).into();
+                message.content_type = Some(Cow::Borrowed(cloudevents::STRUCTURED));
+            }
+            Format::Debezium => {
+                message.content_type = self.content_type_if_wanted(delivery, binding);
+                message.headers.push((Cow::Borrowed("id"), Cow::Owned(dedup_id.clone())));
+                let kind = binding.value(Cow::Borrowed(delivery.kind.as_str()));
+                message.headers.push((Cow::Borrowed("eventType"), kind));
+            }
+        }
+        message.content_type = message.content_type.map(|value| binding.value(value));
+        message.headers.push((Cow::Borrowed(names::DEDUP_ID), binding.value(Cow::Owned(dedup_id))));
+        message.headers.push((Cow::Borrowed(names::ATTEMPT), Cow::Owned(delivery.attempt.to_string())));
+        if let Some(epoch) = delivery.epoch {
+            message.headers.push((Cow::Borrowed(names::EPOCH), Cow::Owned(epoch.0.to_string())));
+        }
+        self.own_headers(&mut message, delivery, binding)?;
+        Ok(message)
+    }
+
+    /// The event's own headers. One that says the content type has become that of the message, where the message
+    /// has the payload's.
+    fn own_headers<'a>(
+        &self,
+        message: &mut Message<'a>,
+        delivery: &'a Delivery,
+        binding: Binding,
+    ) -> Result<(), Failure> {
+        let body_is_payload = !matches!(self.format, Format::Json | Format::CloudEventsStructured);
+        for (name, value) in delivery.headers.iter() {
+            if body_is_payload && name.eq_ignore_ascii_case(CONTENT_TYPE) {
+                continue;
+            }
+            let name = match (self.format, name) {
+                (Format::Debezium, "id" | "eventType") => Cow::Owned(format!("{MOVED}{name}")),
+                _ => binding.own_name(name),
+            };
+            if binding == Binding::Amqp && name.len() > binding::AMQP_NAME_BYTES_MAX {
+                return Err(Failure::permanent(format!(
+                    "the name of a header has {} bytes, AMQP carries {}: emit the event with a shorter one",
+                    name.len(),
+                    binding::AMQP_NAME_BYTES_MAX
+                )));
+            }
+            message.headers.push((name, binding.value(Cow::Borrowed(value))));
+        }
+        Ok(())
+    }
+
+    /// The content type of the payload: as the event says, as config says, or as the payload looks.
+    fn content_type_of<'a>(&'a self, delivery: &'a Delivery) -> Cow<'a, str> {
+        Cow::Borrowed(self.declared_content_type(delivery).unwrap_or_else(|| {
+            let is_json = serde_json::from_slice::<&RawValue>(&delivery.payload).is_ok();
+            if is_json { JSON } else { BYTES }
+        }))
+    }
+
+    /// The same, without a look at payloads for protocols whose receivers do not go by it.
+    fn content_type_if_wanted<'a>(
+        &'a self,
+        delivery: &'a Delivery,
+        binding: Binding,
+    ) -> Option<Cow<'a, str>> {
+        if binding.wants_content_type() {
+            return Some(self.content_type_of(delivery));
+        }
+        self.declared_content_type(delivery).map(Cow::Borrowed)
+    }
+
+    fn declared_content_type<'a>(&'a self, delivery: &'a Delivery) -> Option<&'a str> {
+        let mut headers = delivery.headers.iter();
+        let own = headers.find(|(name, _)| name.eq_ignore_ascii_case(CONTENT_TYPE)).map(|(_, value)| value);
+        own.or(self.content_type.as_deref())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
+const JSON: &str = "application/json";
+const BYTES: &str = "application/octet-stream";
 
-    use super::sample::delivery;
-    use super::*;
+fn raw_headers<'a>(message: &mut Message<'a>, delivery: &'a Delivery, binding: Binding) {
+    let key = delivery.key.as_ref().map(|key| (names::KEY, key.as_str()));
+    let told = [(names::TOPIC, delivery.topic.as_str()), (names::TYPE, delivery.kind.as_str())];
+    for (name, value) in told.into_iter().chain(key) {
+        message.headers.push((Cow::Borrowed(name), binding.value(Cow::Borrowed(value))));
+    }
+}
 
-    fn line(delivery: &Delivery) -> String {
-        let mut line = Vec::new();
-        write_line(&mut line, delivery);
-        String::from_utf8(line).unwrap()
+impl Default for Envelope {
+    fn default() -> Self {
+        Self::new(Format::default())
+    }
+}
+
+impl Format {
+    const ALL: [Self; 5] =
+        [Self::Raw, Self::Json, Self::CloudEvents, Self::CloudEventsStructured, Self::Debezium];
+
+    /// The word for it in config.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Json => "json",
+            Self::CloudEvents => "cloudevents",
+            Self::CloudEventsStructured => "cloudevents-structured",
+            Self::Debezium => "debezium",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|format| format.as_str() == word).ok_or_else(|| {
+            let words = Self::ALL.map(Self::as_str).join(", ");
+            Error::invalid(format!("there is no envelope `{}`: use one of {words}", word.escape_debug()))
+        })
+    }
+}
+
+impl FromStr for Envelope {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self> {
+        word.parse().map(Self::new)
+    }
+}
+
+/// An envelope as a table.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct Table {
+    /// Which shape.
+    format: Format,
+    /// The attribute `source` of CloudEvents; `postrider/{store_id}` if nothing is given.
+    source: Option<Template>,
+    /// The content type of payloads; without it they are looked at.
+    content_type: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Envelope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordOrTable;
+
+        impl<'de> Visitor<'de> for WordOrTable {
+            type Value = Envelope;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the word for an envelope, or a table with its `format`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Envelope, E> {
+                word.parse().map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Envelope, A::Error> {
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                let plain = Envelope::new(table.format);
+                Ok(Envelope {
+                    source: table.source.unwrap_or(plain.source),
+                    content_type: table.content_type,
+                    ..plain
+                })
+            }
+        }
+
+        deserializer.deserialize_any(WordOrTable)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for Envelope {
+    fn schema_name() -> Cow<'static, str> {
+        "Envelope".into()
     }
 
-    /// The line of an event with this payload has this text in the payload's place.
-    fn check(payload: &[u8], expected: &str) {
-        let expected = format!(
-            concat!(
-                r#"{{"id":7,"topic":"order","type":"order.created","key":"42",{},"headers":{{}},"#,
-                r#""created_at":"2027-01-15T08:00:00Z","subscription":"audit","attempt":1}}"#,
-                "\n"
-            ),
-            expected
-        );
-        assert_eq!(line(&delivery(7, payload)), expected, "{payload:?}");
-    }
-
-    #[test]
-    fn a_json_payload_stands_in_the_line_as_it_was_emitted() {
-        check(br#"{"b":1.50,"a":[true,null],"b":2}"#, r#""payload":{"b":1.50,"a":[true,null],"b":2}"#);
-        check(br#"{ "spaced" : 1 }"#, r#""payload":{ "spaced" : 1 }"#);
-        check(b"123456789012345678901234567890", r#""payload":123456789012345678901234567890"#);
-        check(br#""\u00e4\ud83d""#, r#""payload":"\u00e4\ud83d""#);
-        check(b"null", r#""payload":null"#);
-    }
-
-    #[test]
-    fn a_payload_that_is_not_json_is_base64() {
-        check(b"", r#""payload_base64":"""#);
-        check(b"plain", r#""payload_base64":"cGxhaW4=""#);
-        check(b"{\"a\":1} trailing", r#""payload_base64":"eyJhIjoxfSB0cmFpbGluZw==""#);
-        check(&[0, 255, b'\n'], r#""payload_base64":"AP8K""#);
-        check(b"1\n2", r#""payload_base64":"MQoy""#);
-        check(b"\"line\nbreak\"", r#""payload_base64":"ImxpbmUKYnJlYWsi""#);
-    }
-
-    #[test]
-    fn invalid_utf8_inside_json_is_base64() {
-        check(b"{\"a\":\"\xff\"}", r#""payload_base64":"eyJhIjoi/yJ9""#);
-    }
-
-    #[test]
-    fn line_breaks_between_tokens_go_and_strings_stay() {
-        check(
-            b"{\r\n  \"a b\" : \"x \\\" \\\\\",\n\t\"c\": [ 1,\n 2 ]\n}\n",
-            r#""payload":{"a b":"x \" \\","c":[1,2]}"#,
-        );
-    }
-
-    #[test]
-    fn deep_json_costs_no_stack() {
-        let depth = postrider_core::limits::PAYLOAD_BYTES_MAX / 2;
-        let mut payload = vec![b'['; depth];
-        payload.resize(depth * 2, b']');
-        let text = line(&delivery(7, &payload));
-        assert!(text.contains(r#""payload":[[[["#), "it is JSON whatever its depth");
-        payload.push(b'\n');
-        assert_eq!(line(&delivery(7, &payload)), text);
-    }
-
-    #[test]
-    fn an_absent_key_is_null_and_headers_are_an_object() {
-        let mut delivery = delivery(7, b"1");
-        let event = Arc::make_mut(&mut delivery.event);
-        event.key = None;
-        event.headers.set("trace", "a\nb");
-        delivery.attempt = 3;
-        let text = line(&delivery);
-        assert!(text.contains(r#""key":null,"payload":1,"headers":{"trace":"a\nb"},"#), "{text}");
-        assert!(text.ends_with("\"attempt\":3}\n"), "{text}");
-        assert_eq!(text.lines().count(), 1);
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let word = generator.subschema_for::<Format>();
+        let table = generator.subschema_for::<Table>();
+        schemars::json_schema!({"description": "How events are wrapped.", "anyOf": [word, table]})
     }
 }

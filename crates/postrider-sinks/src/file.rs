@@ -1,5 +1,6 @@
 //! A file that grows by one JSON object a line.
 
+use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +8,78 @@ use std::path::{Path, PathBuf};
 
 use postrider_core::{Delivery, Error, ErrorKind, Outcome, Result, Sink};
 
+use rustix::fs::{Access, access};
+use serde::{Deserialize, Deserializer};
+
 use crate::append::{Appender, Device};
+use crate::spec::SinkOptions;
+
+/// Where a file sink writes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileOptions {
+    /// Where the file is. It is created if it is absent; its directory must exist.
+    #[serde(deserialize_with = "path_from_config")]
+    pub path: PathBuf,
+}
+
+impl SinkOptions for FileOptions {
+    type Sink = FileSink;
+    const SCHEMES: &'static [&'static str] = &["file"];
+
+    /// `file:PATH`, and also `file:///PATH` since people write it. `file://name` would name a host.
+    fn from_text(text: &str) -> Result<Self> {
+        let path = text.strip_prefix("file:").unwrap_or_default();
+        let path = match path.strip_prefix("//") {
+            Some(absolute) if absolute.starts_with('/') => absolute,
+            Some(host) => {
+                return Err(Error::invalid(format!(
+                    "sink `{text}` names a host: write file:{host} or file:///{host}"
+                )));
+            }
+            None => path,
+        };
+        Ok(Self { path: checked_path(path)? })
+    }
+
+    async fn open(&self) -> Result<FileSink> {
+        FileSink::open(&self.path)
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        let path = &self.path;
+        let wrong = |error: io::Error| Error::invalid(explain(path, &error)).with_source(error);
+        if path.try_exists().map_err(wrong)? {
+            is_regular(path).map_err(wrong)?;
+            access(path, Access::READ_OK | Access::WRITE_OK).map_err(|errno| wrong(errno.into()))?;
+            return Ok(vec![format!("appends to the file `{}`", path.display())]);
+        }
+        access(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|errno| wrong(errno.into()))?;
+        Ok(vec![format!("would create the file `{}`", path.display())])
+    }
+}
+
+impl fmt::Display for FileOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file:{}", self.path.display())
+    }
+}
+
+fn checked_path(path: &str) -> Result<PathBuf> {
+    if path.is_empty() {
+        return Err(Error::invalid("sink `file` needs a path: write file:events.jsonl"));
+    }
+    if path.contains('\0') {
+        return Err(Error::invalid("the path of a file sink contains a zero byte"));
+    }
+    Ok(PathBuf::from(path))
+}
+
+fn path_from_config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    checked_path(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
 
 /// Appends deliveries to a file.
 ///
@@ -80,20 +152,28 @@ fn same_file(one: &Metadata, other: &Metadata) -> bool {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // A pipe or a terminal would block the open itself, and can neither be read back nor synced.
-    if path.metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
+    is_regular(path)?;
     let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
     let length = file.seek(SeekFrom::End(0))?;
     if length == 0 {
         // The file's name must survive a crash as well as its content.
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        File::open(directory_of(path))?.sync_all()?;
     } else {
         end_torn_line(&mut file)?;
     }
     Ok(file)
+}
+
+/// A pipe or a terminal would block the open itself, and can neither be read back nor synced.
+fn is_regular(path: &Path) -> io::Result<()> {
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A crash in the middle of a write leaves a line without an end. Its event was not acked and comes again;
@@ -124,7 +204,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::envelope::sample::delivery;
+    use crate::sample::delivery;
 
     fn ids(path: &Path) -> Vec<i64> {
         let text = fs::read_to_string(path).unwrap();

@@ -5,8 +5,13 @@
 //!
 //! | file | question it answers |
 //! |---|---|
-//! | [`spec`] | which sink does a text such as `file:events.jsonl` name? |
-//! | [`envelope`] | what does an event look like to a receiver? |
+//! | [`spec`] | which sink does a text such as `file:events.jsonl`, or a table of config, name? How is one added? |
+//! | [`url`] | what does the URL of a broker say? |
+//! | [`secret`] | where does a password come from, and where does it never go? |
+//! | [`template`] | to which subject, stream or URL does this event go? |
+//! | [`envelope`] | what does an event look like to a receiver, and what can its protocol carry? |
+//! | [`sizes`] | what is too large, and what does an error say about another attempt? |
+//! | [`failed_keys`] | which events of a batch must wait since an earlier one of their key failed? |
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
 //!
@@ -14,18 +19,30 @@
 //! # async fn run() -> postrider_core::Result<()> {
 //! use postrider_sinks::SinkSpec;
 //! let spec: SinkSpec = "null".parse()?;
-//! let sink = spec.open()?;
+//! let sink = spec.open().await?;
 //! # Ok(()) }
 //! ```
 
 mod append;
 pub mod envelope;
+pub mod failed_keys;
 pub mod file;
 pub mod null;
+#[cfg(test)]
+mod sample;
+pub mod secret;
+pub mod sizes;
 pub mod spec;
 pub mod stdout;
+pub mod template;
+pub mod url;
 
+pub use envelope::{Binding, Envelope, Message};
+pub use failed_keys::FailedKeys;
 pub use file::FileSink;
 pub use null::NullSink;
-pub use spec::{AnySink, SinkSpec};
+pub use secret::Secret;
+pub use spec::{AnySink, SinkOptions, SinkSpec};
 pub use stdout::StdoutSink;
+pub use template::Template;
+pub use url::SinkUrl;

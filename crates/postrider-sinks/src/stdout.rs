@@ -1,12 +1,49 @@
 //! Standard output: one JSON object a line, for pipes.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use postrider_core::{Delivery, Error, ErrorKind, Outcome, Result, Sink};
 
+use serde::Deserialize;
+
 use crate::append::{Appender, Device};
+use crate::spec::SinkOptions;
+
+/// Standard output has nothing to choose.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StdoutOptions {}
+
+impl SinkOptions for StdoutOptions {
+    type Sink = StdoutSink;
+    const SCHEMES: &'static [&'static str] = &["stdout"];
+
+    fn from_text(text: &str) -> Result<Self> {
+        if text == "stdout" {
+            Ok(Self {})
+        } else {
+            Err(Error::invalid("sink `stdout` takes nothing: write stdout"))
+        }
+    }
+
+    async fn open(&self) -> Result<StdoutSink> {
+        StdoutSink::open()
+    }
+
+    async fn check(&self) -> Result<Vec<String>> {
+        Ok(vec!["writes to standard output".to_owned()])
+    }
+}
+
+impl fmt::Display for StdoutOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stdout")
+    }
+}
 
 /// Writes deliveries to standard output.
 ///
@@ -70,7 +107,7 @@ mod tests {
     use postrider_core::FailureClass;
 
     use super::*;
-    use crate::envelope::sample::delivery;
+    use crate::sample::delivery;
 
     fn piped() -> (io::PipeReader, StdoutSink) {
         let (reader, writer) = io::pipe().unwrap();

@@ -11,6 +11,7 @@
 //! | [`manual_clock`] | what time is it? The time that the test says. |
 //! | [`interference`] | what can go wrong between a call and its return? |
 //! | [`history`] | was anything lost, invented, reordered, overlapped or repeated? |
+//! | [`receiver`] | does a sink keep every promise, asked at its receiver? |
 //! | [`scripted_sink`] | what does a receiver answer, and when? |
 //! | [`sim_pg`] | does the reading of a log with many writers hold, whatever the server does in between? |
 //! | [`simulation`] | does all of it hold when everything goes wrong? |
@@ -24,6 +25,7 @@ pub mod manual_clock;
 pub mod memory_store;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod receiver;
 pub mod scripted_sink;
 pub mod sim_pg;
 pub mod simulation;

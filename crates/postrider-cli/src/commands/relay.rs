@@ -56,7 +56,7 @@ impl Plan {
         Self {
             subscription: subscription.to_owned(),
             settings: SubscriptionArgs::default(),
-            sink: SinkSpec::Stdout,
+            sink: SinkSpec::stdout(),
             ends: Ends::Never,
             drain_within: DRAIN_WITHIN_DEFAULT,
             retention: RETENTION_DEFAULT,
@@ -77,7 +77,7 @@ pub(super) async fn deliver<S: QueueStore>(
     signalled: impl Future<Output = ()> + Send,
     context: &Context<'_>,
 ) -> Result<u8> {
-    let sink = plan.sink.open()?;
+    let sink = plan.sink.open().await?;
     let subscription = subscription::ensure(store, &plan.subscription, &plan.settings).await?;
     let relay = Relay::new(store.clone())
         .name(member_name())
@@ -96,7 +96,7 @@ pub(super) async fn deliver<S: QueueStore>(
         Ends::WhenIdle => relay.run_until_idle(shutdown).await?,
     };
     let done = Done::from(summary);
-    if plan.sink == SinkSpec::Stdout {
+    if plan.sink.is_stdout() {
         context.output.show_beside_events(&done)?;
     } else {
         context.output.show(&done)?;
@@ -115,7 +115,7 @@ fn member_name() -> String {
 /// reader.
 async fn reader_gone(sink: SinkSpec) {
     const LOOK_EVERY: Duration = Duration::from_millis(500);
-    if sink != SinkSpec::Stdout {
+    if !sink.is_stdout() {
         std::future::pending::<()>().await;
     }
     while !is_reader_gone() {

@@ -1,0 +1,51 @@
+//! A message that was wrapped for any protocol gives back the event, as the check of all sinks asks it.
+
+use std::sync::Mutex;
+
+use postrider_core::{Delivery, Outcome, Sink};
+use postrider_sinks::envelope::{self, Binding, Envelope, names};
+use postrider_testkit::receiver::{Received, check_sink};
+
+/// Holds messages as a protocol would carry them.
+struct Carried {
+    binding: Binding,
+    held: Mutex<Vec<Received>>,
+}
+
+impl Sink for Carried {
+    async fn send(&self, batch: Vec<Delivery>) -> Vec<Outcome> {
+        let envelope = Envelope::default();
+        let mut held = self.held.lock().unwrap();
+        for delivery in &batch {
+            let message = envelope.wrap(delivery, self.binding).unwrap();
+            let headers: Vec<_> =
+                message.headers.iter().map(|(name, value)| (self.read(name), self.read(value))).collect();
+            let dedup_id = headers.iter().find(|(name, _)| name == names::DEDUP_ID).unwrap().1.clone();
+            held.push(Received { payload: message.body.to_vec(), headers, dedup_id });
+        }
+        vec![Outcome::Ack; batch.len()]
+    }
+
+    fn keeps_order(&self) -> bool {
+        true
+    }
+}
+
+impl Carried {
+    fn read(&self, text: &str) -> String {
+        if !self.binding.is_ascii() {
+            return text.to_owned();
+        }
+        assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
+        // What stands at an edge is lost on the way.
+        envelope::decode(text.trim()).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn every_binding_gives_back_what_was_sent() {
+    for binding in [Binding::Kafka, Binding::Nats, Binding::Http, Binding::Amqp, Binding::Redis] {
+        let sink = Carried { binding, held: Mutex::default() };
+        check_sink(&sink, 1024 * 1024, async |_| std::mem::take(&mut *sink.held.lock().unwrap())).await;
+    }
+}
