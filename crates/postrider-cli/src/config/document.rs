@@ -45,7 +45,9 @@ impl<'t> Document<'t> {
         for (index, variable) in variables.iter().enumerate() {
             let at = self.text.len() + 1 + index;
             let value = environment::relocate(environment::value_of(&variable.value), &(at..at));
-            environment::put(&mut self.root, &variable.path, value);
+            if let Err(reason) = environment::put(&mut self.root, &variable.path, value) {
+                self.problem(at..at, reason, Some("rename one of them".to_owned()));
+            }
         }
     }
 
@@ -256,6 +258,15 @@ mod tests {
         assert_eq!(told, ["POSTRIDER_SINKS__MY_OUT__COUNT: it is a text, and should be a whole number"]);
         let (_, told) = read(text, &[("POSTRIDER_SINKS__MY_OUT__COUN", "7")]);
         assert_eq!(told, ["POSTRIDER_SINKS__MY_OUT__COUN: unknown key `coun`; did you mean `count`?"]);
+    }
+
+    #[test]
+    fn a_variable_that_may_be_for_two_is_a_mistake() {
+        let text = "[sinks.a-b]\nmust = 'x'\n[sinks.'a.b']\nmust = 'x'\n";
+        let (_, told) = read(text, &[("POSTRIDER_SINKS__A_B__MUST", "7")]);
+        let expected = "POSTRIDER_SINKS__A_B__MUST: it may stand for a-b or a.b: their names are the same in a variable; \
+                        rename one of them";
+        assert_eq!(told, [expected]);
     }
 
     #[test]

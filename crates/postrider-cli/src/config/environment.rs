@@ -48,34 +48,46 @@ pub(super) fn variables(
     found
 }
 
-/// Puts a value where a variable's path leads, over what is there.
-pub(super) fn put<'t>(root: &mut DeTable<'t>, path: &[String], value: Spanned<DeValue<'t>>) {
+/// Puts a value where a variable's path leads, over what is there. Fails if that may be one of several places.
+pub(super) fn put<'t>(
+    root: &mut DeTable<'t>,
+    path: &[String],
+    value: Spanned<DeValue<'t>>,
+) -> Result<(), String> {
     let span = value.span();
-    let [parents @ .., key] = path else { return };
+    let [parents @ .., key] = path else { return Ok(()) };
     let mut table = root;
     for part in parents {
-        let name = existing(table, part).unwrap_or_else(|| part.clone());
+        let name = existing(table, part)?.unwrap_or_else(|| part.clone());
         let entry = table.entry(Spanned::new(span.clone(), name.into()));
         let below = entry.or_insert(Spanned::new(span.clone(), DeValue::Table(DeTable::new())));
         if !below.get_ref().is_table() {
             // The file has something else there; the variable's table takes its place, and what it lacks is told.
             *below = Spanned::new(span.clone(), DeValue::Table(DeTable::new()));
         }
-        let DeValue::Table(next) = below.get_mut() else { return };
+        let DeValue::Table(next) = below.get_mut() else { return Ok(()) };
         table = next;
     }
-    let name = existing(table, key).unwrap_or_else(|| key.clone());
+    let name = existing(table, key)?.unwrap_or_else(|| key.clone());
     table.remove(name.as_str());
     table.insert(Spanned::new(span, name.into()), value);
+    Ok(())
 }
 
-/// The name in a table that a variable's part stands for.
-fn existing(table: &DeTable<'_>, part: &str) -> Option<String> {
+/// The name in a table that a variable's part stands for, if there is one.
+fn existing(table: &DeTable<'_>, part: &str) -> Result<Option<String>, String> {
     let names = || table.keys().map(|name| name.get_ref().as_ref());
-    names()
-        .find(|name| *name == part)
-        .or_else(|| names().find(|name| in_variable(name) == part))
-        .map(str::to_owned)
+    if names().any(|name| name == part) {
+        return Ok(Some(part.to_owned()));
+    }
+    let alike: Vec<&str> = names().filter(|name| in_variable(name) == part).collect();
+    match alike.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some((*one).to_owned())),
+        several => {
+            Err(format!("it may stand for {}: their names are the same in a variable", several.join(" or ")))
+        }
+    }
 }
 
 fn in_variable(name: &str) -> String {

@@ -228,3 +228,25 @@ fn a_reload_may_bring_and_take_stores() {
     assert_eq!(running.ended().code(), Some(0));
     assert_eq!(members("b"), json!([]));
 }
+
+#[test]
+fn nothing_is_lost_when_it_is_killed_while_it_reloads() {
+    const EVENTS: usize = 3_000;
+    let place = Place::new();
+    let old = config(&[("a", "old.jsonl", ""), ("b", "b.jsonl", "")]);
+    let new = config(&[("a", "new.jsonl", ""), ("b", "b.jsonl", "")]);
+    for round in 0..3 {
+        let running = start(&place, &old);
+        place.ok(&["emit", "order", "--count", &(EVENTS / 3).to_string()]);
+        let before = round * EVENTS / 3;
+        until("some are delivered", || place.delivered("b.jsonl").len() > before);
+        place.write("p.toml", &new);
+        running.signal(Signal::HUP);
+        running.says("reading the config anew", 1);
+        running.kill();
+    }
+    assert_eq!(place.run(&["relay", "--config", "p.toml", "--once"]).code, 0);
+    for files in [&["old.jsonl", "new.jsonl"][..], &["b.jsonl"]] {
+        assert_eq!(times(&place, files).len(), EVENTS, "{files:?}");
+    }
+}
