@@ -14,6 +14,9 @@ use postrider_core::{
     Error, EventId, Fair, LeaseBy, Members, Mode, OnDead, Order, Pattern, Rate, Result, RetryPolicy, Start,
     Timestamp, limits,
 };
+use postrider_sinks::SinkSpec;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 pub(crate) use schedule::{ScheduleCommand, SchedulePutArgs};
 
@@ -45,18 +48,17 @@ pub(crate) struct Args {
 /// Options that every command takes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct GlobalArgs {
-    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none]
+    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none] [default: sqlite://postrider.db]
     // Its value may hold a password, so neither the help nor a usage error may repeat it.
     #[arg(
         long,
         value_name = "URL",
         env = "POSTRIDER_STORE",
-        default_value = STORE_DEFAULT,
         hide_env_values = true,
         global = true,
         help_heading = "Global options"
     )]
-    pub(crate) store: String,
+    pub(crate) store: Option<String>,
     /// Print results as JSON, one document, with absolute times; errors are JSON too, on stderr
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
@@ -77,16 +79,23 @@ pub(crate) struct GlobalArgs {
     /// Log less and leave out remarks; may be repeated
     #[arg(short, long, action = ArgAction::Count, global = true, help_heading = "Global options")]
     pub(crate) quiet: u8,
-    /// Form of the log on stderr
+    /// Form of the log on stderr [default: human]
     #[arg(
         long,
         value_name = "FORMAT",
         value_enum,
-        default_value_t,
+        env = "POSTRIDER_LOG_FORMAT",
         global = true,
         help_heading = "Global options"
     )]
-    pub(crate) log_format: LogFormatArg,
+    pub(crate) log_format: Option<LogFormatArg>,
+}
+
+impl GlobalArgs {
+    /// The store's URL, as typed or by default.
+    pub(crate) fn store_url(&self) -> &str {
+        self.store.as_deref().unwrap_or(STORE_DEFAULT)
+    }
 }
 
 /// When to use colours.
@@ -99,7 +108,8 @@ pub(crate) enum ColorArg {
 }
 
 /// Form of the log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum LogFormatArg {
     #[default]
     Human,
@@ -285,37 +295,67 @@ pub(crate) enum DueArg {
 }
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "\
+#[command(
+    override_usage = "postrider relay --config <FILE> [--check|--once]\n       postrider relay --subscription <NAME> --sink <SINK> [OPTIONS]",
+    after_help = "\
 SIGINT or SIGTERM drains: what runs is finished, then the relay ends. A second signal ends it at once (exit 9).
+SIGHUP reads the config file anew and applies what has changed; a bad file is told and the old config stays in force.
 
 Examples:
+  postrider relay --config postrider.toml --check
+  postrider relay --config postrider.toml
   postrider relay --subscription audit --topic 'order.*' --sink file:audit.jsonl
-  postrider relay --subscription audit --sink null --once")]
+  postrider relay --subscription audit --sink null --once"
+)]
 pub(crate) struct RelayArgs {
+    /// File with stores, subscriptions and sinks: all of them run in this process
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["subscription", "sink", "source", "SubscriptionArgs"]
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// Look whether everything would work, stores and sinks included, and print what would be created or changed (exit
+    /// 10 if something would not work); nothing is changed
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) check: bool,
+    /// Print the JSON schema of config files
+    #[arg(long, conflicts_with_all = ["config", "check", "once", "subscription", "sink"])]
+    pub(crate) schema: bool,
     /// Subscription to deliver; created by the options below if it is absent
-    #[arg(long, value_name = "NAME")]
-    pub(crate) subscription: String,
-    /// Where to deliver to
-    #[arg(long, value_name = "stdout|file:PATH|null")]
-    pub(crate) sink: String,
+    #[arg(long, value_name = "NAME", required_unless_present_any = ["config", "schema"])]
+    pub(crate) subscription: Option<String>,
+    // The help names the sinks that this build has.
+    #[arg(
+        long,
+        value_name = "SINK",
+        help = format!("Where to deliver to: {}", SinkSpec::forms()),
+        required_unless_present_any = ["config", "schema"]
+    )]
+    pub(crate) sink: Option<String>,
     /// End as soon as nothing is left that can be delivered now
     #[arg(long)]
     pub(crate) once: bool,
-    /// Longest time that a drain may take
-    #[arg(long, value_name = "DURATION", value_parser = drain_within, default_value = "30s", allow_hyphen_values = true)]
-    pub(crate) drain_within: Duration,
+    /// Longest time that a drain may take [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = drain_within, allow_hyphen_values = true)]
+    pub(crate) drain_within: Option<Duration>,
     /// Where events are read: in their table, or in the server's write-ahead log, and in the table whenever that cannot be
-    #[arg(long, value_enum, default_value = "poll")]
-    pub(crate) source: SourceArg,
-    /// How long delivered events are kept
-    #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
-    pub(crate) retention: Duration,
+    /// [default: poll]
+    #[arg(long, value_enum)]
+    pub(crate) source: Option<SourceArg>,
+    /// How long delivered events are kept [default: 7d]
+    #[arg(long, value_name = "DURATION", value_parser = retention, allow_hyphen_values = true)]
+    pub(crate) retention: Option<Duration>,
+    /// File that holds this process's number while it runs; another process whose number it holds is a conflict (exit 4)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: SubscriptionArgs,
 }
 
 /// What a subscription is to be like. For one that exists, what is left out stays as it is.
-#[derive(Debug, Default, ClapArgs)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, ClapArgs)]
 #[command(next_help_heading = "Subscription options")]
 pub(crate) struct SubscriptionArgs {
     /// Only events of topics like this, with * for any text; may be repeated
@@ -375,7 +415,8 @@ pub(crate) struct SubscriptionArgs {
 }
 
 /// How progress is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ModeArg {
     Log,
     Queue,
@@ -391,7 +432,8 @@ impl From<ModeArg> for Mode {
 }
 
 /// What one lease is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum LeaseByArg {
     Block,
     Event,
@@ -407,7 +449,8 @@ impl From<LeaseByArg> for LeaseBy {
 }
 
 /// Whether events of one key wait for each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum OrderArg {
     Key,
     None,
@@ -423,7 +466,8 @@ impl From<OrderArg> for Order {
 }
 
 /// How many members share the work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum MembersArg {
     Many,
     One,
@@ -439,7 +483,8 @@ impl From<MembersArg> for Members {
 }
 
 /// What happens to a key when its event dies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum OnDeadArg {
     Skip,
     Hold,
@@ -667,7 +712,8 @@ pub(crate) enum StoreCommand {
 }
 
 /// Where a relay reads events.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum SourceArg {
     /// In their table
     #[default]
@@ -718,12 +764,12 @@ fn unique_for(text: &str) -> Result<Duration> {
     Ok(period)
 }
 
-fn retention(text: &str) -> Result<Duration> {
+pub(crate) fn retention(text: &str) -> Result<Duration> {
     const RETENTION_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     bounded(parse_duration(text)?, RETENTION_MAX, "a hundred years")
 }
 
-fn drain_within(text: &str) -> Result<Duration> {
+pub(crate) fn drain_within(text: &str) -> Result<Duration> {
     bounded(parse_duration(text)?, limits::ATTEMPT_TIMEOUT_MAX, "24 hours")
 }
 
@@ -764,11 +810,11 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_the_same_typed_or_not() {
-        let Command::Relay(relay) = parse("relay --subscription a --sink null").unwrap().command else {
-            panic!("relay is a relay")
-        };
-        assert_eq!((relay.drain_within, relay.retention), (DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT));
+    fn defaults_are_what_the_help_says() {
+        assert_eq!(drain_within("30s").unwrap(), DRAIN_WITHIN_DEFAULT);
+        assert_eq!(retention("7d").unwrap(), RETENTION_DEFAULT);
+        let help = Args::command().find_subcommand_mut("relay").unwrap().render_long_help().to_string();
+        assert!(help.contains("[default: 30s]") && help.contains("[default: 7d]"), "{help}");
     }
 
     #[test]
@@ -784,6 +830,10 @@ mod tests {
             "relay --subscription a --sink null --mode queue --lease 1m --lease-by event --fair header:tenant --total 9",
             "subscription create a --mode queue --rate 100/s,burst=20",
             "subscription create a --mode queue --order none --per-key 3",
+            "relay --config p.toml --once --retention 3d --drain-within 5s --pid p.pid",
+            "relay --config p.toml --check --store sqlite://x.db",
+            "relay --schema",
+            "relay --subscription a --sink null --check",
             "relay --subscription a --sink null --once --attempts 3 --concurrency 4 --timeout 5s --topic a --topic b.*",
             "subscription create a --type *.created --from now",
             "subscription seek a --to start --yes",
@@ -821,6 +871,10 @@ mod tests {
             ("subscription create a --mode queue --order none --per-key 0", "1..=1000"),
             ("emit order --colour", "--color"),
             ("relay --subscription a", "--sink"),
+            ("relay", "--subscription"),
+            ("relay --config p.toml --subscription a", "cannot be used with"),
+            ("relay --config p.toml --concurrency 4", "cannot be used with"),
+            ("relay --config p.toml --check --once", "cannot be used with"),
             ("relay --subscription a --sink null --from yesterday", "use start, now"),
             ("relay --subscription a --sink null --retry often", "fixed:5s"),
             ("relay --subscription a --sink null --concurrency 0", "1..=10000"),

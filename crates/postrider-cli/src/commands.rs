@@ -32,9 +32,7 @@ pub(crate) struct Context<'a> {
 /// A command whose input has been read and checked as far as that is possible without a store, so that
 /// bad input leaves no trace, not even an empty database.
 pub(crate) enum Action {
-    Up,
     Emit(emit::Emission),
-    Relay(Box<relay::Plan>),
     Subscription(SubscriptionCommand),
     Schedule(schedule::Plan),
     Event(EventCommand),
@@ -61,9 +59,7 @@ impl Action {
     /// Reads and checks a command's input.
     pub(crate) fn new(command: Command) -> Result<Self> {
         Ok(match command {
-            Command::Up => Self::Up,
             Command::Emit(args) => Self::Emit(emit::Emission::new(args)?),
-            Command::Relay(args) => Self::Relay(Box::new(relay::Plan::new(args)?)),
             Command::Subscription(command) => {
                 if let SubscriptionCommand::Create { name, settings } = &command {
                     subscription::new_subscription(name, settings).check()?;
@@ -75,8 +71,8 @@ impl Action {
             Command::DeadLetter(command) => Self::DeadLetter(command),
             Command::Stats => Self::Stats,
             Command::Store(command) => Self::Store(command),
-            Command::Bench(_) | Command::Completions { .. } => {
-                unreachable!("what needs no store has been done before")
+            Command::Up | Command::Relay(_) | Command::Bench(_) | Command::Completions { .. } => {
+                unreachable!("what needs no store, or opens its own, has been done before")
             }
         })
     }
@@ -84,9 +80,7 @@ impl Action {
     /// What writes may create its store; for the rest, a missing one is most likely a misspelt path.
     pub(crate) fn absent_store(&self) -> Absent {
         match self {
-            Self::Up
-            | Self::Emit(_)
-            | Self::Relay(_)
+            Self::Emit(_)
             | Self::Subscription(SubscriptionCommand::Create { .. })
             | Self::Schedule(schedule::Plan::Put(_))
             | Self::Store(StoreCommand::Migrate { .. }) => Absent::Create,
@@ -98,7 +92,7 @@ impl Action {
     /// and `store check` is to report damage, not to stumble over it.
     pub(crate) fn first_look(&self) -> FirstLook {
         match self {
-            Self::Up | Self::Relay(_) | Self::Store(StoreCommand::Migrate { .. }) => FirstLook::Thorough,
+            Self::Store(StoreCommand::Migrate { .. }) => FirstLook::Thorough,
             _ => FirstLook::Brief,
         }
     }
@@ -107,8 +101,6 @@ impl Action {
 /// Runs a command on an open store and returns the exit code.
 pub(crate) async fn run<S: QueueStore>(store: &S, action: Action, context: &Context<'_>) -> Result<u8> {
     let done = match action {
-        Action::Up => return up::run(store, context).await,
-        Action::Relay(plan) => return relay::run(store, *plan, context).await,
         Action::Store(command) => return store::run(store, command, context).await,
         Action::Emit(emission) => emit::run(store, emission, context).await,
         Action::Subscription(command) => subscription::run(store, command, context).await,

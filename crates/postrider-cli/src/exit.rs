@@ -4,6 +4,7 @@
 
 use postrider_core::ErrorKind;
 
+use crate::config::Problem;
 use crate::text;
 
 /// Done.
@@ -78,6 +79,15 @@ pub(crate) fn word_of(kind: ErrorKind) -> &'static str {
 /// An error as `--json` tells it: one line for stderr.
 pub(crate) fn error_json(kind: &str, code: u8, message: &str) -> String {
     let body = serde_json::json!({ "error": { "kind": kind, "message": message, "exit_code": code } });
+    text::escape_json(&body.to_string()) + "\n"
+}
+
+/// The mistakes of a config as `--json` tells them: one line for stderr.
+pub(crate) fn problems_json(message: &str, problems: &[Problem]) -> String {
+    let kind = word_of(ErrorKind::Invalid);
+    let body = serde_json::json!({
+        "error": { "kind": kind, "message": message, "exit_code": USAGE, "problems": problems }
+    });
     text::escape_json(&body.to_string()) + "\n"
 }
 

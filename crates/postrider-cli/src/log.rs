@@ -19,12 +19,12 @@ use crate::text;
 
 /// Starts logging. What runs for long tells what it does; a single command speaks up only when
 /// something is odd.
-pub(crate) fn init(args: &GlobalArgs, runs_long: bool, color: bool) {
+pub(crate) fn init(args: &GlobalArgs, format: LogFormatArg, runs_long: bool, color: bool) {
     let filter = Targets::new()
         .with_target("postrider", level(args, runs_long))
         .with_default(level(args, false).min(LevelFilter::WARN));
     let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-    let layer = match args.log_format {
+    let layer = match format {
         LogFormatArg::Json => layer.json().flatten_event(true).boxed(),
         LogFormatArg::Human => {
             let short_time: fn(&mut Writer<'_>) -> fmt::Result = short_time;

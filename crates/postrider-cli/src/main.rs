@@ -5,6 +5,7 @@
 //! | `args` | what can be typed? |
 //! | `commands`, one file per noun | what does it do? |
 //! | `store_url` | on which store? |
+//! | `config` | what does the file of a relay say? |
 //! | `output`, `text`, `payload`, `why` | what is shown, and in which words? |
 //! | `exit`, `usage` | how does it end? |
 //! | `jsonl`, `confirm`, `progress`, `signal`, `log` | what else passes between it and its user? |
@@ -13,6 +14,7 @@
 
 mod args;
 mod commands;
+mod config;
 mod confirm;
 mod exit;
 mod jsonl;
@@ -31,7 +33,8 @@ use std::process::ExitCode;
 
 use postrider_core::{Error, ErrorKind, Result};
 
-use crate::args::{Args, Command, GlobalArgs};
+use crate::args::{Args, Command, GlobalArgs, LogFormatArg};
+use crate::commands::relay::Plan;
 use crate::commands::{Action, Context};
 use crate::output::Output;
 use crate::store_url::StoreUrl;
@@ -46,8 +49,6 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let output = Output::new(&global);
-    let runs_long = matches!(command, Command::Up | Command::Relay(_));
-    log::init(&global, runs_long, output.stderr_color());
     match run(command, &global, &output) {
         Ok(code) => code.into(),
         Err(error) if output::is_reader_gone(&error) => exit::OK.into(),
@@ -59,20 +60,49 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, global: &GlobalArgs, output: &Output) -> Result<u8> {
-    match &command {
-        Command::Completions { shell } => return commands::completions::run(*shell).map(|()| exit::OK),
+    let log = |format: Option<LogFormatArg>, runs_long| {
+        let format = global.log_format.or(format).unwrap_or_default();
+        log::init(global, format, runs_long, output.stderr_color());
+    };
+    match command {
+        Command::Completions { shell } => commands::completions::run(shell).map(|()| exit::OK),
         Command::Bench(args) => {
-            return commands::bench::run(args, &global.store, output).map(|()| exit::OK);
+            log(None, false);
+            commands::bench::run(&args, global.store_url(), output).map(|()| exit::OK)
         }
-        _ => {}
+        Command::Up => {
+            log(None, true);
+            block_on(commands::up::run(global.store_url(), output))
+        }
+        Command::Relay(args) if args.schema => output::print(&config::schema()).map(|()| exit::OK),
+        Command::Relay(args) => {
+            let (source, is_check) = (config::Source::typed(&args, global), args.check);
+            // A log is written as the config says, so that comes first.
+            let plan = match &source {
+                Some(source) => source.read()?,
+                None => Plan::typed(args, global)?,
+            };
+            log(plan.log_format, !is_check);
+            if is_check {
+                return block_on(commands::relay::check(&plan, output));
+            }
+            block_on(commands::relay::run(plan, source, output))
+        }
+        command => {
+            log(None, false);
+            let store_url = StoreUrl::parse(global.store_url())?;
+            let action = Action::new(command)?;
+            let context = Context { output, store_url, actor: commands::actor() };
+            block_on(store_url::dispatch(action, &context))
+        }
     }
-    let store_url = StoreUrl::parse(&global.store)?;
-    let action = Action::new(command)?;
-    let context = Context { output, store_url, actor: commands::actor() };
+}
+
+fn block_on(work: impl Future<Output = Result<u8>>) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
     })?;
-    let done = runtime.block_on(store_url::dispatch(action, &context));
+    let done = runtime.block_on(work);
     // A write to a pipe that nobody empties may hang in a thread; the process must end all the same.
     runtime.shutdown_background();
     done

@@ -14,6 +14,7 @@ use postrider_core::{Error, ErrorKind, Result, Timestamp};
 use serde::Serialize;
 
 use crate::args::{ColorArg, GlobalArgs};
+use crate::config::Problems;
 use crate::{exit, text};
 
 /// What a command shows: serialized for machines, written on a page for people.
@@ -70,6 +71,9 @@ impl Output {
 
     /// What went wrong, on stderr.
     pub(crate) fn error(&self, error: &Error) {
+        if let Some(problems) = error.source().and_then(|source| source.downcast_ref::<Problems>()) {
+            return self.problems(error, problems);
+        }
         let message = chain(error);
         if self.json {
             let (kind, code) = (exit::word_of(error.kind()), exit::code_of(error.kind()));
@@ -77,6 +81,18 @@ impl Output {
         } else {
             let label = paint(self.stderr_color, Role::Bad, "error:");
             eprint_quietly(&format!("{label} {}\n", text::escape(&message)));
+        }
+    }
+
+    /// The mistakes of a config, one a line.
+    fn problems(&self, error: &Error, problems: &Problems) {
+        if self.json {
+            eprint_quietly(&exit::problems_json(&error.to_string(), &problems.0));
+            return;
+        }
+        let label = paint(self.stderr_color, Role::Bad, "error:");
+        for problem in &problems.0 {
+            eprint_quietly(&format!("{label} {}\n", text::escape(&problem.to_string())));
         }
     }
 
@@ -121,7 +137,7 @@ fn json_line(view: &impl Serialize) -> Result<String> {
 }
 
 /// The message with its causes, each told once.
-fn chain(error: &Error) -> String {
+pub(crate) fn chain(error: &Error) -> String {
     let mut message = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -1,4 +1,4 @@
-//! Signals: the first one drains, the second one ends at once.
+//! Signals: the first one drains, the second one ends at once; SIGHUP asks for a reload.
 
 use std::time::Duration;
 
@@ -25,6 +25,29 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()> + Send> {
             std::process::exit(i32::from(exit::CUT_OFF));
         });
     })
+}
+
+/// Requests to read the config anew.
+pub(crate) struct Hangups(tokio::signal::unix::Signal);
+
+impl Hangups {
+    /// Listens from now on; without that SIGHUP ends the process.
+    pub(crate) fn listen() -> Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        signal(SignalKind::hangup())
+            .map(Self)
+            .map_err(|error| Error::new(ErrorKind::Internal, "cannot listen for SIGHUP").with_source(error))
+    }
+
+    /// Resolves with the next request; never if nobody listens. Cancel safe.
+    pub(crate) async fn next(hangups: &mut Option<Self>) {
+        if let Some(hangups) = hangups
+            && hangups.0.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
 }
 
 struct Signals {

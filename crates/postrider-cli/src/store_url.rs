@@ -6,9 +6,12 @@ use std::time::Duration;
 use postrider_core::store::Wake;
 use postrider_core::{Error, ErrorKind, Result};
 use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
+use postrider_runtime::Summary;
 use postrider_sqlite::{SqliteOptions, SqliteStore};
+use tokio::sync::mpsc;
 
-use crate::args::{STORE_DEFAULT, SourceArg, StoreCommand, WakeArg};
+use crate::args::{STORE_DEFAULT, SourceArg, StoreCommand, SubscriptionArgs, WakeArg};
+use crate::commands::relay::{self, Orders, Outlook, Post, StoreSpec, Word};
 use crate::commands::store::{AdoptedView, RoleView, RolesView, Script, WakeView};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
@@ -90,11 +93,6 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                     "SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL",
                 ));
             }
-            if matches!(&action, Action::Relay(plan) if plan.source() != SourceArg::Poll) {
-                return Err(Error::invalid(
-                    "SQLite passes no write-ahead log on: its events are read in their table. Leave --source out",
-                ));
-            }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
                 .check(action.first_look() == FirstLook::Thorough);
@@ -116,16 +114,76 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 let adopted = AdoptedView::new(PostgresStore::adopt(options, &context.actor).await?);
                 return context.output.show(&adopted).map(|()| exit::OK);
             }
-            let options = match &action {
-                Action::Relay(plan) if plan.source() == SourceArg::Hybrid => options.source(Source::Hybrid),
-                _ => options,
-            };
             let store = PostgresStore::open(options).await?;
             if let Action::Store(StoreCommand::Wake { wake, no_two_phase }) = action {
                 let two_phase = if no_two_phase { TwoPhase::Unused } else { TwoPhase::Refuse };
                 return wake_set(&store, wake, two_phase, context).await;
             }
             commands::run(&store, action, context).await
+        }
+    }
+}
+
+/// A store of any kind that was opened.
+#[derive(Clone)]
+pub(crate) enum OpenStore {
+    Sqlite(SqliteStore),
+    Postgres(PostgresStore),
+}
+
+/// Opens a store for a relay.
+pub(crate) async fn open(spec: &StoreSpec, absent: Absent, look: FirstLook) -> Result<OpenStore> {
+    let create = absent == Absent::Create;
+    match spec.url()? {
+        StoreUrl::Sqlite(url) => {
+            let options = SqliteOptions::from_url(&url)?.create(create).check(look == FirstLook::Thorough);
+            SqliteStore::open(options).await.map(OpenStore::Sqlite)
+        }
+        StoreUrl::Postgres(options) => {
+            let options = options.migrate(create);
+            let options = match spec.source {
+                SourceArg::Poll => options,
+                SourceArg::Hybrid => options.source(Source::Hybrid),
+            };
+            PostgresStore::open(options).await.map(OpenStore::Postgres)
+        }
+    }
+}
+
+impl OpenStore {
+    /// Lets a crew work on it.
+    pub(crate) async fn crew(
+        &self,
+        orders: Orders,
+        words: mpsc::Receiver<Word>,
+        post: Post,
+    ) -> Result<Summary> {
+        match self {
+            Self::Sqlite(store) => Box::pin(relay::run_crew(store.clone(), orders, words, post)).await,
+            Self::Postgres(store) => Box::pin(relay::run_crew(store.clone(), orders, words, post)).await,
+        }
+    }
+
+    /// Whether orders could be followed.
+    pub(crate) async fn could(&self, orders: &Orders) -> Result<()> {
+        match self {
+            Self::Sqlite(store) => relay::could(store, orders).await,
+            Self::Postgres(store) => relay::could(store, orders).await,
+        }
+    }
+
+    /// What would become of a subscription.
+    pub(crate) async fn outlook(&self, name: &str, settings: &SubscriptionArgs) -> Result<Outlook> {
+        match self {
+            Self::Sqlite(store) => relay::outlook_of(store, name, settings).await,
+            Self::Postgres(store) => relay::outlook_of(store, name, settings).await,
+        }
+    }
+
+    /// Ends its threads; connections to a server end by themselves.
+    pub(crate) async fn close(self) {
+        if let Self::Sqlite(store) = self {
+            store.close().await;
         }
     }
 }

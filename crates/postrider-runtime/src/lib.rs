@@ -49,5 +49,6 @@ pub mod sabotage;
 mod schedules;
 mod worker;
 
+pub use keeper::Pulse;
 pub use relay::{Relay, Summary};
 pub use worker::{InTasks, InTransaction, RunsOn, Worker};

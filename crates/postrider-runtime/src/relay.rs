@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::group;
-use crate::keeper::{self, Membership};
+use crate::keeper::{self, Membership, Pulse};
 use crate::maintenance;
 use crate::owner::Context;
 use crate::permits::Permits;
@@ -31,6 +31,8 @@ pub struct Relay<S: QueueStore> {
     duties: Vec<Duty<S>>,
     concurrency: Option<u32>,
     retention: Option<Duration>,
+    fires_schedules: bool,
+    pulse: Option<Pulse>,
     drain_within: Duration,
     seed: u64,
     #[cfg(feature = "sabotage")]
@@ -68,6 +70,8 @@ impl<S: QueueStore> Relay<S> {
             duties: Vec::new(),
             concurrency: None,
             retention: Some(Duration::from_secs(7 * 24 * 3600)),
+            fires_schedules: true,
+            pulse: None,
             drain_within: Duration::from_secs(30),
             seed: fastrand::u64(..),
             #[cfg(feature = "sabotage")]
@@ -103,6 +107,21 @@ impl<S: QueueStore> Relay<S> {
         self
     }
 
+    /// Leaves retention and schedules to another relay: of several in one process, one keeps house for all.
+    #[must_use]
+    pub fn without_housekeeping(mut self) -> Self {
+        self.retention = None;
+        self.fires_schedules = false;
+        self
+    }
+
+    /// Tells `pulse` of every beat that the store takes, the first of which is then sent at once.
+    #[must_use]
+    pub fn pulse(mut self, pulse: Pulse) -> Self {
+        self.pulse = Some(pulse);
+        self
+    }
+
     /// How long a drain waits for what runs.
     #[must_use]
     pub fn drain_within(mut self, limit: Duration) -> Self {
@@ -126,7 +145,8 @@ impl<S: QueueStore> Relay<S> {
     }
 
     /// Runs until `shutdown` resolves, then drains: nothing new is begun, what runs is finished, progress
-    /// is settled, ownership is given back.
+    /// is settled, ownership is given back. It also ends when all its workers have, because their subscriptions were
+    /// deleted; one that never had a worker keeps house until `shutdown`.
     ///
     /// Dropping the future is what a crash is: safe at any await. What was handed out and not settled is
     /// delivered again.
@@ -148,17 +168,23 @@ impl<S: QueueStore> Relay<S> {
         let membership = keeper::join(&self.store, &self.name).await?;
         let (sender, receiver) = watch::channel(membership);
         let mut housekeeping = JoinSet::new();
-        housekeeping.spawn(keeper::keep(self.store.clone(), self.name.clone(), sender));
+        housekeeping.spawn(keeper::keep(self.store.clone(), self.name.clone(), sender, self.pulse.clone()));
         if let Some(retention) = self.retention {
             housekeeping.spawn(maintenance::prune(self.store.clone(), retention));
         }
-        if !until_idle {
+        if !until_idle && self.fires_schedules {
             housekeeping.spawn(schedules::fire(self.store.clone()));
         }
         let store = self.store.clone();
         let stop = CancellationToken::new();
+        let keeps_house_only = self.duties.is_empty() && !until_idle;
         let workers = self.spawn_workers(&receiver, &stop, until_idle);
-        let result = supervise(workers, &stop, shutdown).await;
+        let result = if keeps_house_only {
+            shutdown.await;
+            Ok(Summary::default())
+        } else {
+            supervise(workers, &stop, shutdown).await
+        };
         // The keeper beats until the workers have drained, or the lease could run out meanwhile.
         housekeeping.shutdown().await;
         let member = receiver.borrow().member;

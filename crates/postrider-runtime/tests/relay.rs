@@ -12,7 +12,7 @@ use postrider_core::store::DeadLetterQuery;
 use postrider_core::{
     Delivery, Event, EventId, Failure, NewSubscription, Order, Outcome, RetryPolicy, Store,
 };
-use postrider_runtime::{Relay, Summary, Worker};
+use postrider_runtime::{Pulse, Relay, Summary, Worker};
 use postrider_testkit::simulation::SimClock;
 use postrider_testkit::{MemoryStore, MemoryTx, MemoryWork};
 use tokio::sync::Notify;
@@ -347,4 +347,25 @@ async fn a_deleted_subscription_ends_its_worker_and_nobody_elses() {
     assert_eq!(scene.seen(), [1, 2]);
     stop.notify_one();
     relay.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_without_workers_keeps_house_until_it_is_told_to_end() {
+    let scene = Scene::new(&["a"]).await;
+    let pulse = Pulse::default();
+    assert!(!pulse.has_beaten() && !pulse.is_alive());
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let relay = scene.relay().pulse(pulse.clone()).run(async move { stopped.notified().await });
+    let relay = tokio::spawn(relay);
+    tokio::time::sleep(SECOND / 100).await; // tidy: sleep because time is simulated
+    assert!(pulse.has_beaten() && pulse.is_alive(), "the first beat is sent at once");
+    tokio::time::sleep(SECOND * 600).await; // tidy: sleep because time is simulated
+    assert!(!relay.is_finished() && pulse.is_alive());
+    assert_eq!(scene.store.stats().await.unwrap().members.len(), 1);
+    stop.notify_one();
+    assert_eq!(relay.await.unwrap().unwrap(), Summary::default());
+    assert_eq!(scene.store.stats().await.unwrap().members.len(), 0);
+    tokio::time::sleep(SECOND * 600).await; // tidy: sleep because time is simulated
+    assert!(pulse.has_beaten() && !pulse.is_alive(), "a relay that has ended has no pulse");
 }

@@ -248,3 +248,18 @@ async fn a_relay_that_runs_until_idle_waits_for_no_tick() {
     relay.run_until_idle(std::future::pending()).await.unwrap();
     assert_eq!(ticks(&store).await, []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_leaves_the_house_to_others_fires_nothing() {
+    let store = MemoryStore::new(SimClock::new());
+    store.schedule_put(every_second(Missed::Skip), "tester").await.unwrap();
+    let relay = Relay::new(store.clone()).without_housekeeping().seed(1).worker(idle());
+    let relay = tokio::spawn(relay.run(std::future::pending()));
+    pass(SECOND * 10).await;
+    assert_eq!(ticks(&store).await, []);
+    let keeper = tokio::spawn(Relay::new(store.clone()).retention(None).run(std::future::pending()));
+    pass(SECOND * 10).await;
+    assert!(ticks(&store).await.len() >= 5, "one without workers fires them");
+    relay.abort();
+    keeper.abort();
+}

@@ -72,7 +72,7 @@ pub use postrider_core::{
 };
 #[cfg(feature = "postgres")]
 pub use postrider_postgres as postgres;
-pub use postrider_runtime::{InTasks, InTransaction, Relay, RunsOn, Summary, Worker};
+pub use postrider_runtime::{InTasks, InTransaction, Pulse, Relay, RunsOn, Summary, Worker};
 #[cfg(feature = "sinks")]
 pub use postrider_sinks as sinks;
 #[cfg(feature = "sqlite")]

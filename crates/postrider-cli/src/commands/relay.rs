@@ -1,105 +1,84 @@
 //! `postrider relay`.
+//!
+//! | file | question it answers |
+//! |---|---|
+//! | `plan` | what is it to do? |
+//! | `outlook` | what would that create or change, and would it work? |
+//! | `daemon` | which stores are worked on, and what happens on signals? |
+//! | `crew` | who works on one store, and what does a reload change? |
+//! | `delivery` | how does one route work? |
+//! | `service_manager`, `pid_file`, `health_file` | how do others know about this process? |
 
+mod crew;
+mod daemon;
+mod delivery;
+mod health_file;
+mod outlook;
+mod pid_file;
+mod plan;
+mod service_manager;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use postrider_core::{QueueStore, Result};
-use postrider_runtime::{Relay, Summary, Worker};
-use postrider_sinks::SinkSpec;
+use postrider_core::Result;
+use postrider_runtime::Summary;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
-use super::{Context, subscription};
-use crate::args::{DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT, RelayArgs, SourceArg, SubscriptionArgs};
-use crate::output::{Page, View};
+pub(crate) use self::crew::{Orders, Post, Word, could, run as run_crew};
+pub(crate) use self::outlook::{Outlook, subscription as outlook_of};
+pub(crate) use self::plan::{Ends, Plan, Route, StoreSpec};
+
+use self::pid_file::PidFile;
+use crate::config::Source;
+use crate::output::{Output, Page, View};
+use crate::store_url::OpenStore;
 use crate::{exit, signal, text};
 
-/// What a relay is to do, read and checked.
-pub(crate) struct Plan {
-    subscription: String,
-    settings: SubscriptionArgs,
-    sink: SinkSpec,
-    ends: Ends,
-    drain_within: Duration,
-    retention: Duration,
-    source: SourceArg,
+/// Looks whether a plan would work, and shows what it would change.
+pub(crate) async fn check(plan: &Plan, output: &Output) -> Result<u8> {
+    let report = outlook::look(plan).await;
+    output.show(&report)?;
+    Ok(report.exit_code())
 }
 
-/// When a relay ends by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ends {
-    Never,
-    WhenIdle,
+/// Delivers until a signal comes, or until nothing is left if that was asked for. A plan that came from a file is read
+/// again when somebody asks for that.
+pub(crate) async fn run(plan: Plan, source: Option<Source>, output: &Output) -> Result<u8> {
+    deliver(plan, source, BTreeMap::new(), signal::shutdown()?, output).await
 }
 
-impl Plan {
-    /// Reads and checks what was typed.
-    pub(crate) fn new(args: RelayArgs) -> Result<Self> {
-        subscription::new_subscription(&args.subscription, &args.settings).check()?;
-        Ok(Self {
-            sink: args.sink.parse()?,
-            subscription: args.subscription,
-            settings: args.settings,
-            ends: if args.once { Ends::WhenIdle } else { Ends::Never },
-            drain_within: args.drain_within,
-            retention: args.retention,
-            source: args.source,
-        })
-    }
-
-    /// Where events are read.
-    pub(crate) fn source(&self) -> SourceArg {
-        self.source
-    }
-
-    /// Everything that is emitted, on stdout.
-    pub(crate) fn to_stdout(subscription: &str) -> Self {
-        Self {
-            subscription: subscription.to_owned(),
-            settings: SubscriptionArgs::default(),
-            sink: SinkSpec::stdout(),
-            ends: Ends::Never,
-            drain_within: DRAIN_WITHIN_DEFAULT,
-            retention: RETENTION_DEFAULT,
-            source: SourceArg::default(),
-        }
-    }
-}
-
-/// Delivers until a signal comes, or until nothing is left if that was asked for.
-pub(crate) async fn run<S: QueueStore>(store: &S, plan: Plan, context: &Context<'_>) -> Result<u8> {
-    deliver(store, plan, signal::shutdown()?, context).await
-}
-
-/// Delivers until `signalled` resolves.
-pub(super) async fn deliver<S: QueueStore>(
-    store: &S,
+/// Delivers until `signalled` resolves, from stores of which some may be open.
+pub(super) async fn deliver(
     plan: Plan,
+    source: Option<Source>,
+    opened: BTreeMap<StoreSpec, OpenStore>,
     signalled: impl Future<Output = ()> + Send,
-    context: &Context<'_>,
+    output: &Output,
 ) -> Result<u8> {
-    let sink = plan.sink.open().await?;
-    let subscription = subscription::ensure(store, &plan.subscription, &plan.settings).await?;
-    let relay = Relay::new(store.clone())
-        .name(member_name())
-        .retention(Some(plan.retention))
-        .drain_within(plan.drain_within)
-        .worker(Worker::new(subscription).sink(sink));
-    let reader_gone = reader_gone(plan.sink.clone());
+    let _pid_file = plan.pid_file.clone().map(PidFile::write).transpose()?;
+    let uses_stdout = plan.uses_stdout();
+    let stop = CancellationToken::new();
+    let daemon = daemon::run(plan, source, opened, stop.clone());
     let shutdown = async {
         tokio::select! {
             () = signalled => {}
-            () = reader_gone => {}
+            () = reader_gone(uses_stdout) => {}
         }
+        stop.cancel();
+        std::future::pending::<()>().await;
     };
-    let summary = match plan.ends {
-        Ends::Never => relay.run(shutdown).await?,
-        Ends::WhenIdle => relay.run_until_idle(shutdown).await?,
+    let summary = tokio::select! {
+        summary = daemon => summary?,
+        () = shutdown => unreachable!("it only says when to stop"),
     };
     let done = Done::from(summary);
-    if plan.sink.is_stdout() {
-        context.output.show_beside_events(&done)?;
+    if uses_stdout {
+        output.show_beside_events(&done)?;
     } else {
-        context.output.show(&done)?;
+        output.show(&done)?;
     }
     Ok(if done.cut_off == 0 { exit::OK } else { exit::CUT_OFF })
 }
@@ -113,16 +92,15 @@ fn member_name() -> String {
 /// Resolves when the reader of our stdout is gone, as in `postrider up | head -1`: what is sent there will
 /// never arrive, and with nothing to send nobody would ever notice. A sink that goes elsewhere has no such
 /// reader.
-async fn reader_gone(sink: SinkSpec) {
+async fn reader_gone(uses_stdout: bool) {
     const LOOK_EVERY: Duration = Duration::from_millis(500);
-    if !sink.is_stdout() {
+    if !uses_stdout {
         std::future::pending::<()>().await;
     }
     while !is_reader_gone() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
-
 fn is_reader_gone() -> bool {
     let stdout = std::io::stdout();
     let mut watched = [PollFd::new(&stdout, PollFlags::empty())];

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use postrider_core::store::{MemberReport, ParkedReport, ShardReport, SubscriptionReport};
 use postrider_core::time::format_duration;
 use postrider_core::{
-    ErrorKind, Fair, Filter, LeaseBy, Members, Mode, NewSubscription, OnDead, Order, Position, QueueTuning,
-    Result, RetryPolicy, Start, Store, Subscription, Tuning,
+    Error, ErrorKind, Fair, Filter, LeaseBy, Members, Mode, NewSubscription, OnDead, Order, Position,
+    QueueTuning, Result, RetryPolicy, Start, Store, Subscription, Tuning,
 };
 use serde::Serialize;
 
@@ -78,22 +78,25 @@ pub(crate) fn new_subscription(name: &str, settings: &SubscriptionArgs) -> NewSu
     new
 }
 
-/// Makes sure that a subscription exists as it was typed, and returns what it is. What was not typed is
-/// taken from the existing one; what may not change and was typed otherwise is a conflict.
-pub(crate) async fn ensure<S: Store>(
+/// What a subscription is to become.
+pub(crate) enum Intended {
+    /// It is not there yet.
+    New(Box<NewSubscription>),
+    /// It is there, and its meaning is the one that is wanted; its tuning may differ.
+    Existing { wanted: Box<NewSubscription>, existing: Box<Subscription> },
+}
+
+/// What a subscription is to become. What was not typed is taken from the existing one; what may not change and was typed
+/// otherwise is a conflict. Nothing is written.
+pub(crate) async fn intended<S: Store>(
     store: &S,
     name: &str,
     settings: &SubscriptionArgs,
-) -> Result<NewSubscription> {
+) -> Result<Intended> {
     let existing = match store.subscription_get(name).await {
         Ok(existing) => existing,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            match store.subscription_create(new_subscription(name, settings)).await {
-                Ok(created) => return Ok(as_new(&created)),
-                // Another process was faster; what it made is the existing one.
-                Err(error) if error.kind() == ErrorKind::Conflict => store.subscription_get(name).await?,
-                Err(error) => return Err(error),
-            }
+            return Ok(Intended::New(Box::new(new_subscription(name, settings))));
         }
         Err(error) => return Err(error),
     };
@@ -101,10 +104,37 @@ pub(crate) async fn ensure<S: Store>(
     settings.apply_to(&mut wanted);
     wanted.check()?;
     wanted.agrees_with(&existing)?;
-    if wanted.tuning != existing.tuning {
-        store.subscription_tune(name, wanted.tuning.clone()).await?;
+    Ok(Intended::Existing { wanted: Box::new(wanted), existing: Box::new(existing) })
+}
+
+/// Makes sure that a subscription exists as it was typed, and returns what it is.
+pub(crate) async fn ensure<S: Store>(
+    store: &S,
+    name: &str,
+    settings: &SubscriptionArgs,
+) -> Result<NewSubscription> {
+    let mut found = intended(store, name, settings).await?;
+    if let Intended::New(new) = found {
+        match store.subscription_create(*new).await {
+            Ok(created) => return Ok(as_new(&created)),
+            // Another process was faster; what it made is the existing one.
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                found = intended(store, name, settings).await?;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(wanted)
+    match found {
+        Intended::New(_) => {
+            Err(Error::new(ErrorKind::Busy, format!("subscription `{name}` comes and goes: try again")))
+        }
+        Intended::Existing { wanted, existing } => {
+            if wanted.tuning != existing.tuning {
+                store.subscription_tune(name, wanted.tuning.clone()).await?;
+            }
+            Ok(*wanted)
+        }
+    }
 }
 
 fn as_new(existing: &Subscription) -> NewSubscription {

@@ -1,19 +1,36 @@
 //! `postrider up`: the 60-second start.
 
-use postrider_core::{QueueStore, Result};
+use std::collections::BTreeMap;
 
-use super::{Context, relay};
-use crate::signal;
+use postrider_core::Result;
+use postrider_sinks::SinkSpec;
+
+use super::relay::{self, Plan, Route, StoreSpec};
+use super::{Absent, FirstLook};
+use crate::args::{SourceArg, SubscriptionArgs};
+use crate::output::Output;
+use crate::{signal, store_url};
 
 /// The subscription that `up` delivers.
 const SUBSCRIPTION: &str = "stdout";
 
 /// Prints every event of the store on stdout until a signal comes.
-pub(crate) async fn run<S: QueueStore>(store: &S, context: &Context<'_>) -> Result<u8> {
+pub(crate) async fn run(url: &str, output: &Output) -> Result<u8> {
+    let store = StoreSpec::new(url, SourceArg::default())?;
+    let url = store.url()?;
+    let opened = store_url::open(&store, Absent::Create, FirstLook::Thorough).await?;
+    let opened = BTreeMap::from([(store.clone(), opened)]);
+    let route = Route {
+        store,
+        settings: SubscriptionArgs::default(),
+        sink_name: None,
+        sink: SinkSpec::stdout(),
+        batch_events: None,
+    };
     // The banner speaks of Ctrl-C, so that must work by the time it is read.
     let signalled = signal::shutdown()?;
-    context.output.note(&banner(&context.store_url.to_string(), &context.store_url.option()));
-    relay::deliver(store, relay::Plan::to_stdout(SUBSCRIPTION), signalled, context).await
+    output.note(&banner(&url.to_string(), &url.option()));
+    relay::deliver(Plan::of(SUBSCRIPTION.to_owned(), route), None, opened, signalled, output).await
 }
 
 fn banner(store: &str, option: &str) -> String {

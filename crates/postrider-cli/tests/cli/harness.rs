@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use postrider_core::{Delivery, Failure, NewSubscription};
@@ -146,6 +147,8 @@ impl Place {
 /// A command that runs until it is told to end.
 pub(crate) struct Running {
     child: Child,
+    /// What it has said on stderr since it is at work.
+    said: Arc<Mutex<String>>,
 }
 
 impl Running {
@@ -159,8 +162,41 @@ impl Running {
             assert!(read > 0, "it ended before it said `{at_work}`: {told}");
         }
         // What it says from here on must not fill the pipe.
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
-        Self { child }
+        let said = Arc::new(Mutex::new(String::new()));
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while stderr.read_line(&mut line).is_ok_and(|read| read > 0) {
+                heard.lock().unwrap().push_str(&line);
+                line.clear();
+            }
+        });
+        Self { child, said }
+    }
+
+    /// What it has said since it is at work.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// Waits until it has said this so many times.
+    pub(crate) fn says(&self, words: &str, times: usize) {
+        let began = Instant::now();
+        while self.said().matches(words).count() < times {
+            assert!(began.elapsed() < PATIENCE, "it never said `{words}`: {}", self.said());
+            // tidy: sleep because a pipe has no wait with a limit
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

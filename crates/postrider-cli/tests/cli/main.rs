@@ -6,6 +6,9 @@
 //! | `inspect` | are events, subscriptions and the store shown as they are? |
 //! | `dead_letter` | can what failed for good be repaired, replayed, given up? |
 //! | `relay` | is it delivered, and does it end as it should? |
+//! | `config` | is a config file understood, checked and refused as it should be? |
+//! | `reload` | is a config taken over while events flow, or refused as a whole? |
+//! | `service` | what do others know of the process: systemd, a pid file, a health file? |
 //! | `roles` | can each role do with the binary what it is for? |
 //! | `schedule` | are events emitted at their times, each once? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
@@ -16,6 +19,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
+mod config;
 mod dead_letter;
 mod disk;
 mod emit;
@@ -23,7 +27,9 @@ mod harness;
 mod inspect;
 mod kill;
 mod relay;
+mod reload;
 mod roles;
 mod schedule;
+mod service;
 mod store;
 mod wake;
