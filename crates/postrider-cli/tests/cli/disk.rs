@@ -37,9 +37,11 @@ fn relay_pid(place: &Place) -> Pid {
 fn nothing_is_handed_out_that_is_not_on_disk() {
     let place = Place::new();
     place.ok(&["emit", "order", "--payload", "1"]);
-    // A connection stays open, so that the event stays in the WAL and has to be flushed from there.
+    // Somebody reads all the while, so that the events stay in the WAL and have to be flushed from there: they cannot be moved
+    // into the database, by flushes of another kind, instead.
     let other = postrider_sqlite::rusqlite::Connection::open(place.database()).unwrap();
     other.execute("insert into postrider_event (topic, type) values ('late', 'late')", []).unwrap();
+    other.execute_batch("begin; select count(*) from postrider_event").unwrap();
     // A relay that hands out all the same comes to an end, and with it the lines that are waited for.
     let relay = ["relay", "--subscription", "audit", "--sink", "file:out.jsonl", "--once"];
     let mut child = without_flushes(&place, &relay)
