@@ -4,6 +4,7 @@
 //! and completions all come from these types.
 
 mod schedule;
+mod source;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use postrider_core::{
 };
 
 pub(crate) use schedule::{ScheduleCommand, SchedulePutArgs};
+pub(crate) use source::{OutboxArgs, OutboxCommand, OverBudgetArg, SourceArg, SourceArgs, SourceCommand};
 
 use crate::exit;
 
@@ -304,9 +306,8 @@ pub(crate) struct RelayArgs {
     /// Longest time that a drain may take
     #[arg(long, value_name = "DURATION", value_parser = drain_within, default_value = "30s", allow_hyphen_values = true)]
     pub(crate) drain_within: Duration,
-    /// Where events are read: in their table, or in the server's write-ahead log, and in the table whenever that cannot be
-    #[arg(long, value_enum, default_value = "poll")]
-    pub(crate) source: SourceArg,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
     /// How long delivered events are kept
     #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
     pub(crate) retention: Duration,
@@ -656,6 +657,12 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         no_two_phase: bool,
     },
+    /// Replication slots of a PostgreSQL store
+    #[command(subcommand)]
+    Source(SourceCommand),
+    /// Outbox tables of other programs, whose rows become events of a PostgreSQL store
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
     /// Look for damage (exit 10 if there is any)
     Check,
     /// Remove events that are older than the retention and that every subscription is past
@@ -664,16 +671,6 @@ pub(crate) enum StoreCommand {
         #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
         retention: Duration,
     },
-}
-
-/// Where a relay reads events.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SourceArg {
-    /// In their table
-    #[default]
-    Poll,
-    /// In PostgreSQL's write-ahead log, through a replication slot; in the table whenever that cannot be
-    Hybrid,
 }
 
 /// How relays at rest learn of new events.

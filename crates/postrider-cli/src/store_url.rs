@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use postrider_core::store::Wake;
 use postrider_core::{Error, ErrorKind, Result};
-use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
+use postrider_postgres::{OverBudget, PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::args::{STORE_DEFAULT, SourceArg, StoreCommand, WakeArg};
+use crate::args::{OverBudgetArg, STORE_DEFAULT, SourceArg, SourceArgs, StoreCommand, WakeArg};
 use crate::commands::store::{AdoptedView, RoleView, RolesView, Script, WakeView};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
@@ -90,7 +90,12 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                     "SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL",
                 ));
             }
-            if matches!(&action, Action::Relay(plan) if plan.source() != SourceArg::Poll) {
+            if let Action::Store(StoreCommand::Source(_) | StoreCommand::Outbox(_)) = action {
+                return Err(Error::invalid(
+                    "SQLite has no replication slots and makes no events of other tables. Name a store on PostgreSQL",
+                ));
+            }
+            if matches!(&action, Action::Relay(plan) if plan.source().source != SourceArg::Poll) {
                 return Err(Error::invalid(
                     "SQLite passes no write-ahead log on: its events are read in their table. Leave --source out",
                 ));
@@ -117,7 +122,7 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 return context.output.show(&adopted).map(|()| exit::OK);
             }
             let options = match &action {
-                Action::Relay(plan) if plan.source() == SourceArg::Hybrid => options.source(Source::Hybrid),
+                Action::Relay(plan) => sourced(options, plan.source()),
                 _ => options,
             };
             let store = PostgresStore::open(options).await?;
@@ -125,9 +130,31 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 let two_phase = if no_two_phase { TwoPhase::Unused } else { TwoPhase::Refuse };
                 return wake_set(&store, wake, two_phase, context).await;
             }
-            commands::run(&store, action, context).await
+            match action {
+                Action::Store(StoreCommand::Source(command)) => {
+                    commands::source::source(&store, command, context).await
+                }
+                Action::Store(StoreCommand::Outbox(command)) => {
+                    commands::source::outbox(&store, command, context).await
+                }
+                action => commands::run(&store, action, context).await,
+            }
         }
     }
+}
+
+fn sourced(options: PostgresOptions, args: SourceArgs) -> PostgresOptions {
+    let source = match args.source {
+        SourceArg::Poll => Source::Poll,
+        SourceArg::Hybrid => Source::Hybrid,
+        SourceArg::Wal => Source::Wal,
+    };
+    let over = match args.over_budget {
+        OverBudgetArg::Alarm => OverBudget::Alarm,
+        OverBudgetArg::Leave => OverBudget::Leave,
+        OverBudgetArg::Drop => OverBudget::Drop,
+    };
+    options.source(source).wal_budget(args.wal_budget, over)
 }
 
 /// Only this kind of store has roles, so that they are no part of the contract.

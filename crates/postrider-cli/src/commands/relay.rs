@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{Context, subscription};
-use crate::args::{DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT, RelayArgs, SourceArg, SubscriptionArgs};
+use crate::args::{DRAIN_WITHIN_DEFAULT, RETENTION_DEFAULT, RelayArgs, SourceArgs, SubscriptionArgs};
 use crate::output::{Page, View};
 use crate::{exit, signal, text};
 
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     ends: Ends,
     drain_within: Duration,
     retention: Duration,
-    source: SourceArg,
+    source: SourceArgs,
 }
 
 /// When a relay ends by itself.
@@ -47,7 +47,7 @@ impl Plan {
     }
 
     /// Where events are read.
-    pub(crate) fn source(&self) -> SourceArg {
+    pub(crate) fn source(&self) -> SourceArgs {
         self.source
     }
 
@@ -60,7 +60,7 @@ impl Plan {
             ends: Ends::Never,
             drain_within: DRAIN_WITHIN_DEFAULT,
             retention: RETENTION_DEFAULT,
-            source: SourceArg::default(),
+            source: SourceArgs::default(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | `relay` | is it delivered, and does it end as it should? |
 //! | `roles` | can each role do with the binary what it is for? |
 //! | `schedule` | are events emitted at their times, each once? |
+//! | `source` | are slots removed, and outbox tables attached? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
 //! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
 //! | `kill` | is anything lost when processes are killed at any moment? |
@@ -25,5 +26,6 @@ mod kill;
 mod relay;
 mod roles;
 mod schedule;
+mod source;
 mod store;
 mod wake;
