@@ -1,5 +1,7 @@
 //! Events that were emitted without a row: each becomes one, once, in its order, whatever happens to whoever follows the slot.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use postrider_core::{LogStore, NewSubscription, Store};
@@ -122,7 +124,7 @@ async fn a_large_transaction_is_stored_in_parts_and_nothing_twice_when_its_follo
         }
     };
     tokio::join!(run(&p, many), ending);
-    assert_eq!(read_count(&mut owner, 30_000).await, numbers(0..30_000));
+    assert!(read_count(&mut owner, 30_000).await == numbers(0..30_000), "each once and in order");
     assert_eq!(stage.number(EVENTS), 30_000);
 }
 
@@ -156,6 +158,62 @@ async fn events_wait_while_nobody_follows_the_slot_and_keep_their_order() {
         let mut owner = stage.owner("orders").await;
         assert_eq!(read_count(&mut owner, 6).await, numbers(0..6), "{version:?}");
         assert_eq!((stage.number(WAITING), stage.number(EVENTS)), (0, 6), "{version:?}");
+    }
+}
+
+/// Emits messages of three keys, whose rows it locks, until it is told to end; some transactions are undone.
+async fn write(p: Client, seed: u64, end: Arc<AtomicBool>) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while !end.load(Ordering::Relaxed) {
+        run(&p, "begin").await;
+        for _ in 0..random.u32(1..4) {
+            let key = random.u32(0..3).to_string();
+            let next = "update counter set n = n + 1 where key = $1 returning n::text";
+            // Two that wait for each other are told so, and one of them begins anew.
+            let Ok(row) = p.query_one(next, &[&key]).await else { break };
+            emit_message(&p, &key, row.get(0)).await;
+            tokio::task::yield_now().await;
+        }
+        run(&p, if random.u32(0..5) == 0 { "rollback" } else { "commit" }).await;
+    }
+}
+
+/// Ten writers, while the word of the follower comes and goes and its connection is cut again and again.
+#[tokio::test]
+async fn keys_keep_their_order_however_often_messages_are_forbidden_and_allowed() {
+    for version in Version::ALL {
+        let server = logical(version);
+        let stage = wal(server.create_database()).await;
+        stage.run("alter system set deadlock_timeout = '10ms'");
+        stage.run("create table counter as select key::text, 0 as n from generate_series(0, 2) as key");
+        stage.run("select pg_reload_conf()");
+        let end = Arc::new(AtomicBool::new(false));
+        let mut writers = tokio::task::JoinSet::new();
+        for seed in 0..10 {
+            writers.spawn(write(stage.session().await, seed, Arc::clone(&end)));
+        }
+        for turn in 1..=12 {
+            until(&stage, &format!("select (sum(n) >= {turn} * 200)::integer from counter"), 1).await;
+            stage.run("select postrider.message_allow(null)");
+            until(&stage, &format!("select (sum(n) >= {turn} * 200 + 60)::integer from counter"), 1).await;
+            if turn % 3 == 0 {
+                stage.run("select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name like '%message'");
+            }
+            stage.run("select postrider.message_allow('10 seconds')");
+        }
+        end.store(true, Ordering::Relaxed);
+        while let Some(ended) = writers.join_next().await {
+            ended.unwrap();
+        }
+        let total = stage.number("select sum(n) from counter");
+        until(&stage, EVENTS, total).await;
+        assert_eq!(stage.number(WAITING), 0, "{version:?}");
+        let inverted = "select count(*) from (
+            select key, convert_from(payload, 'utf8')::integer as n, row_number() over (partition by key order by id) as place
+            from postrider.event) as events where n <> place";
+        assert_eq!(stage.number(inverted), 0, "{version:?}: of {total}");
+        let waited = "select last_value from postrider.waiting_message_id_seq";
+        assert!(stage.number(waited) > 100, "{version:?}: {} have waited", stage.number(waited));
     }
 }
 

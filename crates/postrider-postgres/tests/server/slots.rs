@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use postrider_core::Store;
+use postrider_core::{LogStore, Store};
 use postrider_postgres::{OverBudget, PostgresStore, Reading, Source};
 use postrider_testkit::postgres::{Server, Settings, Version};
 use postrider_testkit::tcp_proxy::Proxy;
@@ -223,6 +223,9 @@ async fn a_server_that_is_killed_while_it_tells_loses_nothing_and_repeats_nothin
             server.kill_9();
             server.start_again();
             // What is remembered goes with the connection, so that the owner begins where the store says.
+            while let Err(error) = stage.store.member_join("ada").await {
+                assert!(error.is_retryable(), "{error}");
+            }
             owner = Owner::of(&stage.store, "orders").await;
         }
         notes.extend(read_count(&mut owner, emitted - notes.len()).await);

@@ -67,7 +67,7 @@ impl Following {
             budget: Budget::of(options, &slot),
             slot,
             prefix,
-            complete: stream.position(),
+            complete: stored.lsn.unwrap_or_default().max(stream.position()),
             stream,
             session,
             telling: None,
@@ -166,7 +166,7 @@ impl Following {
 
     /// Where the source stands when all that was told is stored.
     fn place(&self) -> Place {
-        Place { lsn: Some(self.complete), part: self.telling }
+        self.stored.after(self.complete, self.telling)
     }
 
     async fn store(&mut self, place: Place, events: &[&MessageEvent]) -> Result<()> {

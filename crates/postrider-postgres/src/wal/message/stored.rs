@@ -30,6 +30,14 @@ impl Place {
             || self.part.is_some_and(|(part, count)| commit == part && n <= count)
     }
 
+    /// The place when all was told up to `complete`, and so many messages of the transaction `telling`. It never goes back, although
+    /// what is stored already is told again.
+    pub(super) fn after(&self, complete: Lsn, telling: Option<(Lsn, u64)>) -> Self {
+        let lsn = self.lsn.map_or(complete, |lsn| lsn.max(complete));
+        let part = self.part.max(telling).filter(|(commit, _)| *commit >= lsn);
+        Self { lsn: Some(lsn), part }
+    }
+
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let lsn = |index| Ok(row.try_get::<_, Option<PgLsn>>(index)?.map(|lsn| Lsn(lsn.into())));
         let count = row.try_get::<_, i64>(3)? as u64;
@@ -145,5 +153,16 @@ mod tests {
         assert!(!place.covers(Lsn(10), 1), "it begins where all others have ended");
         assert!(place.covers(Lsn(20), 2) && !place.covers(Lsn(20), 3));
         assert!(!Place::default().covers(Lsn(0), 1));
+    }
+
+    #[test]
+    fn a_place_never_goes_back() {
+        let place = Place { lsn: Some(Lsn(10)), part: Some((Lsn(20), 2)) };
+        assert_eq!(place.after(Lsn(5), None), place, "the slot was confirmed up to there");
+        assert_eq!(place.after(Lsn(5), Some((Lsn(7), 9))), place, "one that is stored is told again");
+        assert_eq!(place.after(Lsn(12), Some((Lsn(20), 1))), Place { lsn: Some(Lsn(12)), ..place });
+        assert_eq!(place.after(Lsn(12), Some((Lsn(20), 3))).part, Some((Lsn(20), 3)));
+        assert_eq!(place.after(Lsn(25), Some((Lsn(30), 1))).part, Some((Lsn(30), 1)));
+        assert_eq!(place.after(Lsn(25), None), Place { lsn: Some(Lsn(25)), part: None });
     }
 }
