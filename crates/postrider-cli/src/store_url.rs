@@ -75,30 +75,8 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 let script = Script { sql: postrider_sqlite::schema_sql() };
                 return context.output.show(&script).map(|()| exit::OK);
             }
-            if let Action::Store(StoreCommand::Roles { .. }) = action {
-                return Err(Error::invalid(
-                    "SQLite has no roles: whoever may write the file may do everything. Name a store on PostgreSQL",
-                ));
-            }
-            if let Action::Store(StoreCommand::Adopt) = action {
-                return Err(Error::invalid(
-                    "a SQLite file that was restored can be used as it is. Name a store on PostgreSQL",
-                ));
-            }
-            if let Action::Store(StoreCommand::Wake { .. }) = action {
-                return Err(Error::invalid(
-                    "SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL",
-                ));
-            }
-            if let Action::Store(StoreCommand::Source(_) | StoreCommand::Outbox(_)) = action {
-                return Err(Error::invalid(
-                    "SQLite has no replication slots and makes no events of other tables. Name a store on PostgreSQL",
-                ));
-            }
-            if matches!(&action, Action::Relay(plan) if plan.source().source != SourceArg::Poll) {
-                return Err(Error::invalid(
-                    "SQLite passes no write-ahead log on: its events are read in their table. Leave --source out",
-                ));
+            if let Some(told) = only_postgres(&action) {
+                return Err(Error::invalid(told));
             }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
@@ -140,6 +118,28 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 action => commands::run(&store, action, context).await,
             }
         }
+    }
+}
+
+/// Why something cannot be done with a file.
+fn only_postgres(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Store(StoreCommand::Roles { .. }) => Some(
+            "SQLite has no roles: whoever may write the file may do everything. Name a store on PostgreSQL",
+        ),
+        Action::Store(StoreCommand::Adopt) => {
+            Some("a SQLite file that was restored can be used as it is. Name a store on PostgreSQL")
+        }
+        Action::Store(StoreCommand::Wake { .. }) => {
+            Some("SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL")
+        }
+        Action::Store(StoreCommand::Source(_) | StoreCommand::Outbox(_)) => Some(
+            "SQLite has no replication slots and makes no events of other tables. Name a store on PostgreSQL",
+        ),
+        Action::Relay(plan) if plan.source().source != SourceArg::Poll => Some(
+            "SQLite passes no write-ahead log on: its events are read in their table. Leave --source out",
+        ),
+        _ => None,
     }
 }
 

@@ -109,7 +109,7 @@ async fn slot_reports(tx: &Tx<'_>) -> Result<Vec<SlotReport>> {
         let report = SlotReport {
             followed: Some(slot.active),
             kept_bytes: slot.kept,
-            switches: known.as_ref().map_or(0, |known| known.switches),
+            switches: known.as_ref().map_or(0, |known| known.count),
             reading: known.map(|known| (known.reading, known.at)),
             slot: slot.name,
         };
@@ -118,7 +118,7 @@ async fn slot_reports(tx: &Tx<'_>) -> Result<Vec<SlotReport>> {
     reports.extend(known.into_values().map(|known| SlotReport {
         followed: None,
         kept_bytes: 0,
-        switches: known.switches,
+        switches: known.count,
         reading: Some((known.reading, known.at)),
         slot: known.slot,
     }));

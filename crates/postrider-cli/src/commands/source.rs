@@ -111,6 +111,6 @@ impl View for Tables {
         if self.tables.is_empty() {
             return "no outbox tables\n".to_owned();
         }
-        self.tables.iter().map(|table| format!("{table}\n")).collect()
+        self.tables.join("\n") + "\n"
     }
 }

@@ -404,7 +404,7 @@ create table postrider.message_source (
 
 -- Events that were emitted while nobody was there to take messages: in their order, they come after all messages that committed
 -- below their `lsn`.
-create table postrider.waiting_message (
+create table postrider.waiting_event (
     id bigint generated always as identity primary key,
     lsn pg_lsn not null,
     created_at timestamptz not null,
@@ -416,7 +416,7 @@ create table postrider.waiting_message (
 );
 
 -- Which is next.
-create index waiting_message_lsn on postrider.waiting_message (lsn, id);
+create index waiting_event_lsn on postrider.waiting_event (lsn, id);
 
 -- How often relays have changed between a slot and the table, where they read at last, and since when.
 create table postrider.switch (
@@ -668,12 +668,12 @@ begin
         return 'message';
     end if;
     if until > 1 then
-        lock table postrider.waiting_message in row exclusive mode;
+        lock table postrider.waiting_event in row exclusive mode;
         select last_value into until from postrider.message_until;
     end if;
     if until > 1 then
         perform set_config('postrider.message_way', 'waiting ' || xid, true);
-        insert into postrider.waiting_message (lsn, created_at, topic, type, key, headers, payload)
+        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload)
         values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload);
         return 'waiting';
     end if;
@@ -726,10 +726,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     with moved as (
-        delete from postrider.waiting_message as w
+        delete from postrider.waiting_event as w
         where w.id in (
             select first.id
-            from postrider.waiting_message as first
+            from postrider.waiting_event as first
             where first.lsn <= upto
             order by first.lsn, first.id
             limit most
@@ -741,7 +741,7 @@ begin
     from moved as m
     order by m.lsn, m.id;
     -- By a statement of its own, which sees what others have moved or written meanwhile.
-    return (select min(w.lsn) from postrider.waiting_message as w);
+    return (select min(w.lsn) from postrider.waiting_event as w);
 end
 $$;
 

@@ -270,12 +270,12 @@ begin
         return 'message';
     end if;
     if until > 1 then
-        lock table postrider.waiting_message in row exclusive mode;
+        lock table postrider.waiting_event in row exclusive mode;
         select last_value into until from postrider.message_until;
     end if;
     if until > 1 then
         perform set_config('postrider.message_way', 'waiting ' || xid, true);
-        insert into postrider.waiting_message (lsn, created_at, topic, type, key, headers, payload)
+        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload)
         values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload);
         return 'waiting';
     end if;
@@ -407,10 +407,10 @@ CREATE FUNCTION postrider.message_move(upto pg_lsn, most integer) RETURNS pg_lsn
     AS $$
 begin
     with moved as (
-        delete from postrider.waiting_message as w
+        delete from postrider.waiting_event as w
         where w.id in (
             select first.id
-            from postrider.waiting_message as first
+            from postrider.waiting_event as first
             where first.lsn <= upto
             order by first.lsn, first.id
             limit most
@@ -422,7 +422,7 @@ begin
     from moved as m
     order by m.lsn, m.id;
     -- By a statement of its own, which sees what others have moved or written meanwhile.
-    return (select min(w.lsn) from postrider.waiting_message as w);
+    return (select min(w.lsn) from postrider.waiting_event as w);
 end
 $$;
 
@@ -1095,7 +1095,7 @@ CREATE TABLE postrider.turn (
     ended_at timestamp with time zone NOT NULL
 );
 
-CREATE TABLE postrider.waiting_message (
+CREATE TABLE postrider.waiting_event (
     id bigint NOT NULL,
     lsn pg_lsn NOT NULL,
     created_at timestamp with time zone NOT NULL,
@@ -1106,8 +1106,8 @@ CREATE TABLE postrider.waiting_message (
     payload bytea NOT NULL
 );
 
-ALTER TABLE postrider.waiting_message ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME postrider.waiting_message_id_seq
+ALTER TABLE postrider.waiting_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME postrider.waiting_event_id_seq
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
@@ -1273,8 +1273,8 @@ ALTER TABLE ONLY postrider.switch
 ALTER TABLE ONLY postrider.turn
     ADD CONSTRAINT turn_pkey PRIMARY KEY (turn);
 
-ALTER TABLE ONLY postrider.waiting_message
-    ADD CONSTRAINT waiting_message_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY postrider.waiting_event
+    ADD CONSTRAINT waiting_event_pkey PRIMARY KEY (id);
 
 CREATE INDEX delivery_dead ON postrider.delivery USING btree (subscription_id, event_id) WHERE (state = 'dead'::text);
 
@@ -1300,7 +1300,7 @@ CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank
 
 CREATE INDEX schedule_next ON postrider.schedule USING btree (next_at) WHERE (paused_at IS NULL);
 
-CREATE INDEX waiting_message_lsn ON postrider.waiting_message USING btree (lsn, id);
+CREATE INDEX waiting_event_lsn ON postrider.waiting_event USING btree (lsn, id);
 
 ALTER TABLE ONLY postrider.attempt
     ADD CONSTRAINT attempt_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;

@@ -45,5 +45,5 @@ grant select, insert, delete on postrider.new_slot to role_name;
 grant execute on function postrider.message_store, postrider.message_move, postrider.message_allow to role_name;
 grant select on postrider.message_source to role_name;
 grant select on sequence postrider.message_until to role_name;
-grant select (id, lsn, created_at, topic, type, key) on postrider.waiting_message to role_name;
+grant select (id, lsn, created_at, topic, type, key) on postrider.waiting_event to role_name;
 grant select, insert, update on postrider.switch to role_name;

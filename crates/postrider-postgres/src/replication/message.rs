@@ -30,26 +30,26 @@ pub(crate) struct MessageEvent {
 impl MessageEvent {
     /// What the content of a message says. Everything is copied: a slice would keep all alive that was received with it.
     pub(crate) fn read(content: Bytes) -> Result<Self> {
-        Self::fields(content).ok_or_else(|| {
+        Self::fields(content).map_err(|Torn| {
             let told =
                 "a message of emit_message cannot be read: is this program older than the store's schema?";
             Error::new(ErrorKind::Incompatible, told)
         })
     }
 
-    fn fields(content: Bytes) -> Option<Self> {
+    fn fields(content: Bytes) -> Result<Self, Torn> {
         let mut cursor = Cursor::new(content);
-        (cursor.i32()? == FIELDS).then_some(())?;
-        let at = field(&mut cursor, &Type::TIMESTAMPTZ)??;
+        (cursor.i32() == Some(FIELDS)).then_some(()).ok_or(Torn)?;
+        let at = field(&mut cursor, &Type::TIMESTAMPTZ)?.ok_or(Torn)?;
         let event = Self {
-            created_at: At::from_sql(&Type::TIMESTAMPTZ, &at).ok()?.0.as_micros(),
-            topic: text(field(&mut cursor, &Type::BYTEA)??)?,
-            kind: text(field(&mut cursor, &Type::BYTEA)??)?,
-            key: optional(field(&mut cursor, &Type::BYTEA)?)?,
-            headers: optional(field(&mut cursor, &Type::BYTEA)?)?,
-            payload: field(&mut cursor, &Type::BYTEA)??.to_vec(),
+            created_at: At::from_sql(&Type::TIMESTAMPTZ, &at).map_err(|_| Torn)?.0.as_micros(),
+            topic: text(field(&mut cursor, &Type::BYTEA)?.ok_or(Torn)?)?,
+            kind: text(field(&mut cursor, &Type::BYTEA)?.ok_or(Torn)?)?,
+            key: field(&mut cursor, &Type::BYTEA)?.map(text).transpose()?,
+            headers: field(&mut cursor, &Type::BYTEA)?.map(text).transpose()?,
+            payload: field(&mut cursor, &Type::BYTEA)?.ok_or(Torn)?.to_vec(),
         };
-        cursor.whole(event)
+        cursor.whole(event).ok_or(Torn)
     }
 
     /// Bytes that it takes, about.
@@ -59,24 +59,23 @@ impl MessageEvent {
     }
 }
 
-/// The outer one is none if there is no such field, the inner one if it is null.
-fn field(cursor: &mut Cursor, ty: &Type) -> Option<Option<Bytes>> {
-    (cursor.u32()? == ty.oid()).then_some(())?;
-    match cursor.i32()? {
-        -1 => Some(None),
-        length => Some(Some(cursor.bytes(usize::try_from(length).ok()?)?)),
+/// It is no message of ours, or not all of it.
+struct Torn;
+
+/// The bytes of the next field; none if it is null.
+fn field(cursor: &mut Cursor, ty: &Type) -> Result<Option<Bytes>, Torn> {
+    (cursor.u32() == Some(ty.oid())).then_some(()).ok_or(Torn)?;
+    match cursor.i32().ok_or(Torn)? {
+        -1 => Ok(None),
+        length => {
+            let length = usize::try_from(length).map_err(|_| Torn)?;
+            cursor.bytes(length).map(Some).ok_or(Torn)
+        }
     }
 }
 
-fn text(bytes: Bytes) -> Option<String> {
-    String::from_utf8(bytes.into()).ok()
-}
-
-fn optional(bytes: Option<Bytes>) -> Option<Option<String>> {
-    match bytes {
-        None => Some(None),
-        Some(bytes) => text(bytes).map(Some),
-    }
+fn text(bytes: Bytes) -> Result<String, Torn> {
+    String::from_utf8(bytes.into()).map_err(|_| Torn)
 }
 
 /// Never what it says.

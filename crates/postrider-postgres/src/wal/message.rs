@@ -4,7 +4,7 @@
 //! ```text
 //!   emit_message ──► message ══ slot ══► follower ──► rows of `event`, and how far that is, in one transaction
 //!        │ nobody has said lately that there is a follower           ▲
-//!        └─────────────► `waiting_message`, by their place ──────────┘
+//!        └─────────────► `waiting_event`, by their place ──────────┘
 //! ```
 //!
 //! From there on they are events as all others, for every subscription, mode and source. So nothing below the follower knows of
@@ -18,7 +18,7 @@
 //! 2. *The slot is confirmed behind the place,* and only once the stream has come to where that was written. A standby has the slot as
 //!    far as its own log reaches (`synchronized_standby_slots`), and then it has the rows as well.
 //! 3. *Messages are written only while there is a follower.* It says so every other second, for ten; the word is a sequence, which
-//!    all see as it is, whatever their snapshot. Otherwise events are rows of `waiting_message`. They have the place of the log
+//!    all see as it is, whatever their snapshot. Otherwise events are rows of `waiting_event`. They have the place of the log
 //!    where they were written: the messages that committed below come first, those above after. The owner of a key emits while
 //!    it holds the key's lock, so that its earlier message has committed below that place, and its later one above; and what
 //!    it wrote before a message is visible to whoever has been told of the message.

@@ -15,7 +15,7 @@ const WHAT: &str = "count changes between slot and table";
 pub(crate) struct Switches {
     pub(crate) slot: String,
     pub(crate) reading: String,
-    pub(crate) switches: u64,
+    pub(crate) count: u64,
     pub(crate) at: Timestamp,
 }
 
@@ -44,7 +44,7 @@ pub(crate) async fn switches(ask: &impl Ask) -> Result<Vec<Switches>> {
         Ok(Switches {
             slot: row.try_get(0)?,
             reading: row.try_get(1)?,
-            switches: row.try_get::<_, i64>(2)? as u64,
+            count: row.try_get::<_, i64>(2)? as u64,
             at: row.try_get::<_, At>(3)?.0,
         })
     };

@@ -14,7 +14,7 @@ use crate::stage::{AMPLE, Owner, Stage, note, options, run, until};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Whether messages may be written at this moment.
 const ALLOWED: &str = "select (last_value > extract(epoch from clock_timestamp()) * 1000)::integer from postrider.message_until";
-const WAITING: &str = "select count(*) from postrider.waiting_message";
+const WAITING: &str = "select count(*) from postrider.waiting_event";
 const EVENTS: &str = "select count(*) from postrider.event";
 const SLOTS: &str = "select count(*) from pg_replication_slots where database = current_database()";
 
@@ -212,7 +212,7 @@ async fn keys_keep_their_order_however_often_messages_are_forbidden_and_allowed(
             select key, convert_from(payload, 'utf8')::integer as n, row_number() over (partition by key order by id) as place
             from postrider.event) as events where n <> place";
         assert_eq!(stage.number(inverted), 0, "{version:?}: of {total}");
-        let waited = "select last_value from postrider.waiting_message_id_seq";
+        let waited = "select last_value from postrider.waiting_event_id_seq";
         assert!(stage.number(waited) > 100, "{version:?}: {} have waited", stage.number(waited));
     }
 }
