@@ -41,7 +41,7 @@ use super::slot::Other;
 use crate::store::Inner;
 
 pub(super) use follow::drain;
-pub(super) use slot::SUFFIX;
+pub(super) use slot::{SUFFIX, missed};
 
 /// Waits between two attempts.
 const WAIT_MIN: Duration = Duration::from_millis(200);

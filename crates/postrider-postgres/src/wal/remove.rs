@@ -8,7 +8,7 @@ use std::time::Duration;
 use postrider_core::{Error, ErrorKind, Result};
 use tokio::time::Instant;
 
-use super::message::{SUFFIX, drain};
+use super::message::{SUFFIX, drain, missed};
 use super::slot::{self, Slot};
 use crate::audit::Entry;
 use crate::error::Doing;
@@ -32,7 +32,7 @@ pub(crate) async fn source_drop(store: &Inner, actor: &str) -> Result<Vec<String
             return Err(Error::new(ErrorKind::Busy, told));
         }
         if suffix == SUFFIX {
-            messages_end(store, look.slot == Slot::Fit).await?;
+            messages_end(store, &slot, look.slot == Slot::Fit).await?;
         }
         if !matches!(look.slot, Slot::Absent | Slot::Foreign) {
             slot::drop_slot(store, &slot).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn source_drop(store: &Inner, actor: &str) -> Result<Vec<String
 }
 
 /// Stores what there is, and has events be rows as all others from now on.
-async fn messages_end(store: &Inner, has_slot: bool) -> Result<()> {
+async fn messages_end(store: &Inner, slot: &str, has_slot: bool) -> Result<()> {
     let mut session = store.operator.session().await?;
     session.change(sql!("message_forbid"), &[], WHAT).await?;
     // By a transaction of its own: all that have written messages began before it.
@@ -68,6 +68,8 @@ async fn messages_end(store: &Inner, has_slot: bool) -> Result<()> {
     drop(session);
     if has_slot {
         drain(store, WAIT_MAX).await?;
+    } else {
+        missed(store, slot).await?;
     }
     let mut session = store.operator.session().await?;
     let tx = session.begin().await?;

@@ -70,6 +70,13 @@ async fn miss(store: &Inner, session: &mut Session, slot: &str, place: Place) ->
     stored::move_waiting(session, Lsn(u64::MAX)).await.map(drop)
 }
 
+/// The same for whoever ends the source and finds no slot.
+pub(in crate::wal) async fn missed(store: &Inner, slot: &str) -> Result<()> {
+    let mut session = Session::connect(&store.options, &store.way, Role::Messenger).await?;
+    let known = stored::look(&session).await?;
+    if known.used { miss(store, &mut session, slot, known.place).await } else { Ok(()) }
+}
+
 async fn lost(store: &Inner, slot: &str, from: Lsn, why: &str) -> Result<()> {
     let from = format!("{:X}/{:X}", from.0 >> 32, from.0 & 0xffff_ffff);
     warn!(slot, "messages that committed from {from} on and were not stored are lost: {why}");
