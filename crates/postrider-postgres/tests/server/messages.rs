@@ -248,6 +248,23 @@ async fn a_slot_that_is_gone_is_missed_in_words_and_what_waited_goes_on() {
     assert_eq!(stage.number("select count(*) from postrider.audit where action = 'messages lost'"), 1);
 }
 
+#[tokio::test]
+async fn ending_a_source_whose_slot_is_gone_says_what_is_lost_and_keeps_what_waits() {
+    let server = logical(Version::V15);
+    let Stage { db, store } = wal(server.create_database()).await;
+    drop(store);
+    let stage = Stage::in_database(db).await;
+    until(&stage, "select count(*) from pg_stat_replication", 0).await;
+    stage.run("select pg_drop_replication_slot(slot_name) from pg_replication_slots; select postrider.message_allow(null)");
+    let p = stage.session().await;
+    assert_eq!(emit_message(&p, "k", "0").await, "waiting");
+    stage.store.source_drop("ada").await.unwrap();
+    assert_eq!(emit_message(&p, "k", "1").await, "row");
+    let mut owner = stage.owner("orders").await;
+    assert_eq!(read_count(&mut owner, 2).await, numbers(0..2));
+    assert_eq!(stage.number("select count(*) from postrider.audit where action = 'messages lost'"), 1);
+}
+
 /// The server is killed while messages come, again and again.
 #[tokio::test]
 async fn a_server_that_is_killed_loses_no_message_and_repeats_none() {
