@@ -4,6 +4,7 @@
 //! and completions all come from these types.
 
 mod schedule;
+mod source;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub(crate) use schedule::{ScheduleCommand, SchedulePutArgs};
+pub(crate) use source::{
+    OutboxArgs, OutboxCommand, OverBudgetArg, SourceArg, SourceArgs, SourceCommand, size as wal_budget,
+};
 
 use crate::exit;
 
@@ -313,7 +317,7 @@ pub(crate) struct RelayArgs {
         short,
         long,
         value_name = "FILE",
-        conflicts_with_all = ["subscription", "sink", "source", "SubscriptionArgs"]
+        conflicts_with_all = ["subscription", "sink", "source", "wal_budget", "over_budget", "SubscriptionArgs"]
     )]
     pub(crate) config: Option<PathBuf>,
     /// Look whether everything would work, stores and sinks included, and print what would be created or changed (exit
@@ -340,10 +344,8 @@ pub(crate) struct RelayArgs {
     /// Longest time that a drain may take [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = drain_within, allow_hyphen_values = true)]
     pub(crate) drain_within: Option<Duration>,
-    /// Where events are read: in their table, or in the server's write-ahead log, and in the table whenever that cannot be
-    /// [default: poll]
-    #[arg(long, value_enum)]
-    pub(crate) source: Option<SourceArg>,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
     /// How long delivered events are kept [default: 7d]
     #[arg(long, value_name = "DURATION", value_parser = retention, allow_hyphen_values = true)]
     pub(crate) retention: Option<Duration>,
@@ -701,6 +703,12 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         no_two_phase: bool,
     },
+    /// Replication slots of a PostgreSQL store
+    #[command(subcommand)]
+    Source(SourceCommand),
+    /// Outbox tables of other programs, whose rows become events of a PostgreSQL store
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
     /// Look for damage (exit 10 if there is any)
     Check,
     /// Remove events that are older than the retention and that every subscription is past
@@ -709,17 +717,6 @@ pub(crate) enum StoreCommand {
         #[arg(long, value_name = "DURATION", value_parser = retention, default_value = "7d", allow_hyphen_values = true)]
         retention: Duration,
     },
-}
-
-/// Where a relay reads events.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum SourceArg {
-    /// In their table
-    #[default]
-    Poll,
-    /// In PostgreSQL's write-ahead log, through a replication slot; in the table whenever that cannot be
-    Hybrid,
 }
 
 /// How relays at rest learn of new events.

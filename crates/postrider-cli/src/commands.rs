@@ -7,6 +7,7 @@ pub(crate) mod emit;
 pub(crate) mod event;
 pub(crate) mod relay;
 pub(crate) mod schedule;
+pub(crate) mod source;
 pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod subscription;

@@ -36,7 +36,9 @@ pub(crate) use schema::schema;
 use self::document::{Document, Table};
 use self::keys::{FileKeys, StoreKeys, SubscriptionKeys};
 use self::problem::did_you_mean;
-use crate::args::{DRAIN_WITHIN_DEFAULT, GlobalArgs, RETENTION_DEFAULT, RelayArgs, STORE_DEFAULT, SourceArg};
+use crate::args::{
+    DRAIN_WITHIN_DEFAULT, GlobalArgs, RETENTION_DEFAULT, RelayArgs, STORE_DEFAULT, SourceArgs,
+};
 use crate::commands::relay::{Ends, Plan, Route, StoreSpec};
 use crate::commands::subscription;
 
@@ -127,7 +129,7 @@ fn read_file(path: &Path) -> Result<String> {
 struct Reader<'t> {
     document: Document<'t>,
     /// By name; none if what is written of it is wrong. The store of the key `store` has no name.
-    stores: BTreeMap<Option<String>, Option<(String, SourceArg)>>,
+    stores: BTreeMap<Option<String>, Option<(String, SourceArgs)>>,
     sinks: BTreeMap<String, Option<SinkSpec>>,
 }
 
@@ -136,7 +138,7 @@ impl<'t> Reader<'t> {
     fn read_stores(&mut self, store: Option<&String>, typed: bool) {
         for (name, table) in self.document.section("stores") {
             let keys = self.document.read::<StoreKeys>(&table).unwrap_or_default();
-            let source = keys.source.unwrap_or_default();
+            let source = keys.source();
             let url = self.required(&table, "url", keys.url, "a store");
             let url = url.and_then(|url| self.store_url(&url, source, &at(&table, "url")));
             self.stores.insert(Some(name.into_inner()), url.map(|url| (url, source)));
@@ -148,14 +150,14 @@ impl<'t> Reader<'t> {
             None => None,
         };
         if let Some(url) = url {
-            let source = SourceArg::default();
+            let source = SourceArgs::default();
             let url = self.store_url(&url, source, &at);
             self.stores.insert(None, url.map(|url| (url, source)));
         }
     }
 
     /// The URL itself, read from where it is; none, with a mistake noted, if it names no store.
-    fn store_url(&mut self, written: &str, source: SourceArg, at: &Range<usize>) -> Option<String> {
+    fn store_url(&mut self, written: &str, source: SourceArgs, at: &Range<usize>) -> Option<String> {
         let read = written.parse::<Secret>().and_then(|secret| secret.read());
         let checked =
             read.and_then(|url| StoreSpec::new(url.expose(), source).map(|_| url.expose().to_owned()));
@@ -214,7 +216,8 @@ impl<'t> Reader<'t> {
             return None;
         };
         let (url, source) = found?;
-        let spec = StoreSpec::new(&url, keys.source.unwrap_or(source));
+        let source = SourceArgs { source: keys.source.unwrap_or(source.source), ..source };
+        let spec = StoreSpec::new(&url, source);
         let at = at(table, "source");
         spec.map_err(|error| self.document.problem(at, error.to_string(), None)).ok()
     }

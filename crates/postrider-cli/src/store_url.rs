@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use postrider_core::store::Wake;
 use postrider_core::{Error, ErrorKind, Result};
-use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
+use postrider_postgres::{OverBudget, PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
 use postrider_runtime::Summary;
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::mpsc;
 
-use crate::args::{STORE_DEFAULT, SourceArg, StoreCommand, SubscriptionArgs, WakeArg};
+use crate::args::{
+    OverBudgetArg, STORE_DEFAULT, SourceArg, SourceArgs, StoreCommand, SubscriptionArgs, WakeArg,
+};
 use crate::commands::relay::{self, Orders, Outlook, Post, StoreSpec, Word};
 use crate::commands::store::{AdoptedView, RoleView, RolesView, Script, WakeView};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
@@ -78,20 +80,8 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 let script = Script { sql: postrider_sqlite::schema_sql() };
                 return context.output.show(&script).map(|()| exit::OK);
             }
-            if let Action::Store(StoreCommand::Roles { .. }) = action {
-                return Err(Error::invalid(
-                    "SQLite has no roles: whoever may write the file may do everything. Name a store on PostgreSQL",
-                ));
-            }
-            if let Action::Store(StoreCommand::Adopt) = action {
-                return Err(Error::invalid(
-                    "a SQLite file that was restored can be used as it is. Name a store on PostgreSQL",
-                ));
-            }
-            if let Action::Store(StoreCommand::Wake { .. }) = action {
-                return Err(Error::invalid(
-                    "SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL",
-                ));
+            if let Some(told) = only_postgres(&action) {
+                return Err(Error::invalid(told));
             }
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
@@ -119,7 +109,15 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 let two_phase = if no_two_phase { TwoPhase::Unused } else { TwoPhase::Refuse };
                 return wake_set(&store, wake, two_phase, context).await;
             }
-            commands::run(&store, action, context).await
+            match action {
+                Action::Store(StoreCommand::Source(command)) => {
+                    commands::source::source(&store, command, context).await
+                }
+                Action::Store(StoreCommand::Outbox(command)) => {
+                    commands::source::outbox(&store, command, context).await
+                }
+                action => commands::run(&store, action, context).await,
+            }
         }
     }
 }
@@ -140,11 +138,7 @@ pub(crate) async fn open(spec: &StoreSpec, absent: Absent, look: FirstLook) -> R
             SqliteStore::open(options).await.map(OpenStore::Sqlite)
         }
         StoreUrl::Postgres(options) => {
-            let options = options.migrate(create);
-            let options = match spec.source {
-                SourceArg::Poll => options,
-                SourceArg::Hybrid => options.source(Source::Hybrid),
-            };
+            let options = sourced(options.migrate(create), spec.source);
             PostgresStore::open(options).await.map(OpenStore::Postgres)
         }
     }
@@ -186,6 +180,39 @@ impl OpenStore {
             store.close().await;
         }
     }
+}
+
+/// Why something cannot be done with a file.
+fn only_postgres(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Store(StoreCommand::Roles { .. }) => Some(
+            "SQLite has no roles: whoever may write the file may do everything. Name a store on PostgreSQL",
+        ),
+        Action::Store(StoreCommand::Adopt) => {
+            Some("a SQLite file that was restored can be used as it is. Name a store on PostgreSQL")
+        }
+        Action::Store(StoreCommand::Wake { .. }) => {
+            Some("SQLite has nobody who could wake a relay: it looks by itself. Name a store on PostgreSQL")
+        }
+        Action::Store(StoreCommand::Source(_) | StoreCommand::Outbox(_)) => Some(
+            "SQLite has no replication slots and makes no events of other tables. Name a store on PostgreSQL",
+        ),
+        _ => None,
+    }
+}
+
+fn sourced(options: PostgresOptions, args: SourceArgs) -> PostgresOptions {
+    let source = match args.source {
+        SourceArg::Poll => Source::Poll,
+        SourceArg::Hybrid => Source::Hybrid,
+        SourceArg::Wal => Source::Wal,
+    };
+    let over = match args.over_budget {
+        OverBudgetArg::Alarm => OverBudget::Alarm,
+        OverBudgetArg::Leave => OverBudget::Leave,
+        OverBudgetArg::Drop => OverBudget::Drop,
+    };
+    options.source(source).wal_budget(args.wal_budget, over)
 }
 
 /// Only this kind of store has roles, so that they are no part of the contract.

@@ -580,8 +580,25 @@ pub struct StoreReport {
     pub bytes: u64,
     /// Names of the members that live.
     pub members: Vec<String>,
+    /// What a server keeps of its write-ahead log for readers of this store.
+    pub slots: Vec<SlotReport>,
     /// All subscriptions, by name.
     pub subscriptions: Vec<SubscriptionReport>,
+}
+
+/// What a server keeps of its write-ahead log for one reader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SlotReport {
+    /// Its name.
+    pub slot: String,
+    /// Whether somebody follows it; none if the server does not have it any more.
+    pub followed: Option<bool>,
+    /// Bytes that are kept for it.
+    pub kept_bytes: u64,
+    /// How often readers have changed between it and the table.
+    pub switches: u64,
+    /// Where they read at last, and since when.
+    pub reading: Option<(String, Timestamp)>,
 }
 
 /// What one bite of retention did.

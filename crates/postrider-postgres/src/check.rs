@@ -13,6 +13,7 @@ use crate::position::{SHARDS, position_newest};
 use crate::session::Tx;
 use crate::straggler::straggler_check;
 use crate::subscription::subscription_list;
+use crate::wal::slots;
 
 /// Where the shards of a subscription stand.
 type Place = (Subscription, Vec<Arc<ShardPosition>>);
@@ -39,6 +40,33 @@ pub(crate) async fn check(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<
     found.extend(orphans(tx).await?);
     found.extend(headless(tx).await?);
     found.extend(queues(tx).await?);
+    found.extend(sources(tx, options).await?);
+    Ok(found)
+}
+
+/// Slots that make the server keep its log, or have failed to, and messages that nobody takes.
+async fn sources(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for slot in slots(tx, options.schema.name()).await? {
+        if slot.status == "lost" {
+            found.push(format!(
+                "the server has let go of what the slot `{}` needs: start a relay that follows it, or run `postrider store \
+                 source drop`",
+                slot.name
+            ));
+        } else if slot.kept > options.wal_budget.0 {
+            found
+                .push(format!("{slot}: start a relay that follows it, or run `postrider store source drop`"));
+        }
+    }
+    let what = "look for messages that nobody takes";
+    if let Some(row) = tx.query_opt(sql!("check_messages"), &[], what).await? {
+        let (count, minutes): (i64, i64) = (row.try_get(0).doing(what)?, row.try_get(1).doing(what)?);
+        found.push(format!(
+            "{count} events of emit_message wait for {minutes} minutes: start a relay with --source wal, or run `postrider \
+             store source drop`"
+        ));
+    }
     Ok(found)
 }
 

@@ -152,13 +152,12 @@ impl Holding {
         for leg in legs.iter() {
             self.open(leg.window.clone());
         }
-        let start = match legs.iter().next() {
-            Some(leg) => Position { window: first, last_id: leg.last_id },
+        let start = if let Some(leg) = legs.iter().next() {
+            Position { window: first, last_id: leg.last_id }
+        } else {
             // They stand at one moment, as different looks at it have found.
-            None => {
-                let window = self.open(Window::at(legs.end()));
-                Position { window, last_id: EventId(legs.end().seq()) }
-            }
+            let window = self.open(Window::at(legs.end()));
+            Position { window, last_id: EventId(legs.end().seq()) }
         };
         self.way = Some((first, legs));
         start

@@ -9,7 +9,7 @@ use tokio_postgres::Config;
 use crate::pooler::Pooler;
 use crate::statement::Schema;
 use crate::tls::Tls;
-use crate::wal::Source;
+use crate::wal::{OverBudget, Source};
 
 /// How a [`PostgresStore`](crate::PostgresStore) is opened.
 ///
@@ -32,6 +32,7 @@ pub struct PostgresOptions {
     pub(crate) pooler: Pooler,
     pub(crate) rest_max: Duration,
     pub(crate) source: Source,
+    pub(crate) wal_budget: (u64, OverBudget),
 }
 
 /// What must be on the server's disk before an event is handed out.
@@ -79,6 +80,7 @@ impl PostgresOptions {
             pooler,
             rest_max: Duration::from_secs(5),
             source: Source::default(),
+            wal_budget: (10 * 1024 * 1024 * 1024, OverBudget::default()),
         };
         options.prepare();
         Ok(options)
@@ -141,6 +143,15 @@ impl PostgresOptions {
     #[must_use]
     pub fn source(mut self, source: Source) -> Self {
         self.source = source;
+        self
+    }
+
+    /// How many bytes of its log the server may keep for a slot of the store, and what to do about more: people are told beyond 10
+    /// GiB by default. Whatever is chosen, no messages are written while their slot is over its budget, and that slot is never
+    /// dropped for it.
+    #[must_use]
+    pub fn wal_budget(mut self, bytes: u64, over: OverBudget) -> Self {
+        self.wal_budget = (bytes, over);
         self
     }
 

@@ -12,7 +12,7 @@
 //! | `refusal` | why does the server say no? |
 //! | `stream` | what was committed, and does the server know that we live? |
 //! | `pgoutput` | what do the bytes of a change mean? |
-//! | `event` | which event is a row? |
+//! | `event`, `message` | which event is a row, or a message? |
 
 mod binding;
 mod commands;
@@ -20,6 +20,7 @@ mod cursor;
 mod dial;
 mod event;
 mod login;
+mod message;
 mod pgoutput;
 mod refusal;
 mod stream;
@@ -37,6 +38,7 @@ use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 
 pub(crate) use event::EventReader;
+pub(crate) use message::MessageEvent;
 pub(crate) use refusal::{Refusal, refusal};
 pub(crate) use stream::{Said, Stream};
 

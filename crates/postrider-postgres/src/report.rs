@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use postrider_core::log::{ShardPosition, Tick, Window};
 use postrider_core::settle::MemberId;
-use postrider_core::store::{MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport};
+use postrider_core::store::{
+    MemberReport, ParkedReport, ShardReport, SlotReport, StoreReport, SubscriptionReport,
+};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Epoch, EventId, Key, Position, Result, Shard, ShardSet, Subscription, Timestamp};
 use tokio_postgres::Row;
@@ -21,6 +23,7 @@ use crate::store::Inner;
 use crate::subscription::subscription_list;
 use crate::values::At;
 use crate::wake::wake_get;
+use crate::wal::{Switches, slots, switches};
 
 /// Parked lanes that a report shows.
 const PARKED_SHOWN_MAX: i64 = 10;
@@ -91,8 +94,36 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store: &Inner) -> Result<StoreRepo
         oldest_at: there.oldest_at.into_iter().chain(kept_at).min(),
         bytes: size.try_get::<_, i64>(0).doing(what)? as u64,
         members: members.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().doing(what)?,
+        slots: slot_reports(tx).await?,
         subscriptions: subscription_reports(tx, subscriptions).await?,
     })
+}
+
+/// The slots that the server has, and those that relays have known.
+async fn slot_reports(tx: &Tx<'_>) -> Result<Vec<SlotReport>> {
+    let mut known: HashMap<String, Switches> =
+        switches(tx).await?.into_iter().map(|switches| (switches.slot.clone(), switches)).collect();
+    let mut reports = Vec::new();
+    for slot in slots(tx, tx.schema().name()).await? {
+        let known = known.remove(&slot.name);
+        let report = SlotReport {
+            followed: Some(slot.active),
+            kept_bytes: slot.kept,
+            switches: known.as_ref().map_or(0, |known| known.count),
+            reading: known.map(|known| (known.reading, known.at)),
+            slot: slot.name,
+        };
+        reports.push(report);
+    }
+    reports.extend(known.into_values().map(|known| SlotReport {
+        followed: None,
+        kept_bytes: 0,
+        switches: known.count,
+        reading: Some((known.reading, known.at)),
+        slot: known.slot,
+    }));
+    reports.sort_by(|a, b| a.slot.cmp(&b.slot));
+    Ok(reports)
 }
 
 /// What the rows of some subscriptions say.

@@ -22,6 +22,7 @@ use crate::identity::{Identity, identify};
 use crate::link::{Link, SharedLink};
 use crate::log_rows::Appetite;
 use crate::options::PostgresOptions;
+use crate::outbox::Outbox;
 use crate::pooler::Way;
 use crate::queue::floors::Floors;
 use crate::queue::hints::Hints;
@@ -33,7 +34,8 @@ use crate::subscription::Change;
 use crate::wake::{TwoPhase, tell};
 use crate::wal::{Reading, Source, Wal};
 use crate::{
-    adopt, check, dead_letter, delivery, emit, event, migrate, prune, report, seek, subscription, wake,
+    adopt, check, dead_letter, delivery, emit, event, migrate, outbox, prune, report, seek, subscription,
+    wake, wal,
 };
 
 /// What people look at: in one transaction, so that all of it is read on one connection.
@@ -133,7 +135,7 @@ impl PostgresStore {
             stragglers: Stragglers::default(),
             wake: Notify::new(),
             sentry: Sentry::default(),
-            wal: (options.source == Source::Hybrid).then(|| Wal::begin(store)),
+            wal: (options.source != Source::Poll).then(|| Wal::begin(store, options.source)),
             options,
             way,
         });
@@ -167,6 +169,31 @@ impl PostgresStore {
     /// Where this process reads the log now, and how often that has changed.
     pub fn reading(&self) -> (Reading, u64) {
         self.inner.wal.as_ref().map_or((Reading::Table, 0), |wal| (wal.reading(), wal.switches()))
+    }
+
+    /// Removes the slots and publications that relays with source `hybrid` or `wal` have made, after all messages were stored; what
+    /// was removed. No relay may follow them. Whoever has opened the store must own the schema and be allowed to replicate.
+    pub async fn source_drop(&self, actor: &str) -> Result<Vec<String>> {
+        wal::source_drop(&self.inner, actor).await
+    }
+
+    /// Makes events of the rows that another program inserts into its outbox table, in its own transactions, by a trigger; how many
+    /// were made of the rows that were there. Whoever has opened the store must own the schema, and be allowed to make
+    /// triggers on the table.
+    ///
+    /// It waits for those who write into the table for two seconds at the most. The error is then retryable.
+    pub async fn outbox_attach(&self, outbox: &Outbox, actor: &str) -> Result<u64> {
+        Ok(change!(self, "attach an outbox table", |tx| outbox::outbox_attach(&tx, outbox, actor)))
+    }
+
+    /// Leaves an outbox table alone from now on; whether it was attached.
+    pub async fn outbox_detach(&self, table: &str, actor: &str) -> Result<bool> {
+        Ok(change!(self, "detach an outbox table", |tx| outbox::outbox_detach(&tx, table, actor)))
+    }
+
+    /// The outbox tables whose rows become events.
+    pub async fn outbox_list(&self) -> Result<Vec<String>> {
+        Ok(read!(self, |tx| outbox::outbox_list(&tx)))
     }
 
     /// Whether its connections go through a pooler, so that new events are polled for: nothing else can be.

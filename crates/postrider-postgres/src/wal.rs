@@ -11,9 +11,13 @@
 //! reads the table whenever there is none, when it lags, and once a second anyway. So the slot is never held by a
 //! subscription that is slow, paused or gone, and one that is lost costs latency only.
 
+mod budget;
 mod follow;
 mod inbox;
+mod message;
+mod remove;
 mod slot;
+mod switch;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,6 +31,11 @@ use tracing::{info, warn};
 use crate::store::Inner;
 use inbox::Inbox;
 
+pub use budget::OverBudget;
+pub(crate) use budget::slots;
+pub(crate) use remove::source_drop;
+pub(crate) use switch::{Switches, switches};
+
 /// Longest silence between two looks at the table. It finds what a stream that has died unnoticed does not tell.
 pub(crate) const TABLE_EVERY: Duration = Duration::from_secs(1);
 
@@ -38,6 +47,8 @@ pub enum Source {
     Poll,
     /// In the server's write-ahead log, through a replication slot, and in the table whenever that cannot be.
     Hybrid,
+    /// The same, and events that were emitted as messages are taken from another slot and written into the log.
+    Wal,
 }
 
 /// Where the log is read at this moment.
@@ -91,7 +102,7 @@ struct Shared {
 
 impl Wal {
     /// Begins to follow the slot of a store, as soon as somebody holds shards.
-    pub(crate) fn begin(store: &Weak<Inner>) -> Self {
+    pub(crate) fn begin(store: &Weak<Inner>, source: Source) -> Self {
         let shared = Arc::new(Shared {
             inbox: Mutex::new(Inbox::new()),
             reading: Mutex::new(Reading::Without { why: "the stream has not begun".to_owned() }),
@@ -101,6 +112,9 @@ impl Wal {
             wanted: Notify::new(),
         });
         let (alive, gone) = watch::channel(());
+        if source == Source::Wal {
+            tokio::spawn(message::run(Weak::clone(store), gone.clone()));
+        }
         tokio::spawn(follow::run(Weak::clone(store), Arc::clone(&shared), gone));
         Self { shared, _alive: alive }
     }
@@ -168,11 +182,11 @@ impl Shared {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of where the log is read from now on, and tells people if that is new.
-    fn now_reading(&self, now: Reading) {
+    /// Takes note of where the log is read from now on, and tells people if that is new. Whether it is.
+    fn now_reading(&self, now: Reading) -> bool {
         let before = std::mem::replace(&mut *self.reading(), now.clone());
         if before == now {
-            return;
+            return false;
         }
         self.switches.fetch_add(1, Ordering::Relaxed);
         match now {
@@ -180,5 +194,6 @@ impl Shared {
             Reading::Without { why } => warn!("events are read from the table for now: {why}"),
             Reading::Table => info!("events are read from the table now"),
         }
+        true
     }
 }

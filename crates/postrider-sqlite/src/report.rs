@@ -83,6 +83,7 @@ pub(crate) fn store_report(
             .filter(|member| !observer.is_dead(&member.signs))
             .map(|member| member.name)
             .collect(),
+        slots: Vec::new(),
         subscriptions: subscriptions
             .into_iter()
             .map(|subscription| subscription_report(conn, subscription, observer, now))

@@ -1,4 +1,5 @@
 //! Real brokers start, answer, crash, keep their data and leave nothing behind.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -121,7 +122,9 @@ fn dropped_brokers_leave_nothing() {
     let left = [(nats.pid(), nats.folder()), (redis.pid(), redis.folder())];
     let left = left.map(|(pid, folder)| (pid.unwrap(), folder.to_owned()));
     drop((nats, redis));
-    left.iter().for_each(|(pid, folder)| is_gone(*pid, folder));
+    for (pid, folder) in &left {
+        is_gone(*pid, folder);
+    }
 }
 
 #[test]

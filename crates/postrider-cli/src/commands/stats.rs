@@ -1,6 +1,6 @@
 //! `postrider stats`.
 
-use postrider_core::store::{StoreReport, Wake};
+use postrider_core::store::{SlotReport, StoreReport, Wake};
 use postrider_core::{EventId, Result, Store, Timestamp};
 use serde::Serialize;
 
@@ -26,6 +26,7 @@ struct Stats<'a> {
     oldest_at: Option<Timestamp>,
     bytes: u64,
     members: &'a [String],
+    slots: &'a [SlotReport],
     subscriptions: List<'a>,
 }
 
@@ -41,6 +42,7 @@ impl<'a> Stats<'a> {
             oldest_at: report.oldest_at,
             bytes: report.bytes,
             members: &report.members,
+            slots: &report.slots,
             subscriptions: List(report.subscriptions.iter().map(SubscriptionView::new).collect()),
         }
     }
@@ -57,6 +59,25 @@ impl<'a> Stats<'a> {
     }
 }
 
+/// How things stand with a slot, in a line.
+fn slot(report: &SlotReport, page: &Page) -> Cell {
+    let (state, role) = match report.followed {
+        Some(true) => ("followed", Role::Good),
+        Some(false) => ("not followed", Role::Waits),
+        None => ("absent", Role::Waits),
+    };
+    let mut text = format!(
+        "{}, {state}, {} of the log kept, switches: {}",
+        report.slot,
+        text::bytes(report.kept_bytes),
+        text::count(report.switches)
+    );
+    if let Some((reading, at)) = &report.reading {
+        text = format!("{text}; since {} from {reading}", page.relative(*at));
+    }
+    Cell::new(text).role(role)
+}
+
 impl View for Stats<'_> {
     fn human(&self, page: &Page) -> String {
         let members = if self.members.is_empty() {
@@ -64,7 +85,7 @@ impl View for Stats<'_> {
         } else {
             Cell::new(self.members.join(", ")).role(Role::Good)
         };
-        let mut text = page.fields([
+        let mut fields = vec![
             ("store", Cell::new(self.location)),
             ("id", Cell::new(self.store_id)),
             ("schema", Cell::new(format!("version {}", self.schema_version))),
@@ -72,7 +93,9 @@ impl View for Stats<'_> {
             ("size", Cell::new(text::bytes(self.bytes))),
             ("events", Cell::new(self.events(page))),
             ("members", members),
-        ]);
+        ];
+        fields.extend(self.slots.iter().map(|report| ("slot", slot(report, page))));
+        let mut text = page.fields(fields);
         text.push('\n');
         if self.subscriptions.0.is_empty() {
             text.push_str("no subscriptions\n");
@@ -99,6 +122,7 @@ mod tests {
             oldest_at: None,
             bytes: 4096,
             members: Vec::new(),
+            slots: Vec::new(),
             subscriptions: Vec::new(),
         };
         let expected = "\

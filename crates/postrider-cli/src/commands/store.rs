@@ -27,7 +27,11 @@ pub(crate) async fn run<S: Store>(store: &S, command: StoreCommand, context: &Co
             };
             context.output.show(&migrated).map(|()| exit::OK)
         }
-        StoreCommand::Roles { .. } | StoreCommand::Wake { .. } | StoreCommand::Adopt => {
+        StoreCommand::Roles { .. }
+        | StoreCommand::Wake { .. }
+        | StoreCommand::Adopt
+        | StoreCommand::Source(_)
+        | StoreCommand::Outbox(_) => {
             unreachable!("the place that knows PostgreSQL has done it")
         }
         StoreCommand::Check => {

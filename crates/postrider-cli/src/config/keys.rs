@@ -8,9 +8,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::values::{DrainWithin, Length, Retention, Said, Several, UpTo};
+use super::values::{DrainWithin, Length, Retention, Said, Several, UpTo, WalBudget};
 use crate::args::{
-    LeaseByArg, LogFormatArg, MembersArg, ModeArg, OnDeadArg, OrderArg, SourceArg, SubscriptionArgs,
+    LeaseByArg, LogFormatArg, MembersArg, ModeArg, OnDeadArg, OrderArg, OverBudgetArg, SourceArg, SourceArgs,
+    SubscriptionArgs,
 };
 
 /// Keys outside of tables that may also be environment variables.
@@ -57,6 +58,22 @@ pub(super) struct StoreKeys {
     pub(super) url: Option<String>,
     /// Where events are read, unless a subscription says otherwise; poll if left out
     pub(super) source: Option<SourceArg>,
+    /// How much of its write-ahead log the server may keep for a slot: 512MB; 10GB if left out
+    pub(super) wal_budget: Option<Said<WalBudget>>,
+    /// What to do if it keeps more; alarm if left out
+    pub(super) over_budget: Option<OverBudgetArg>,
+}
+
+impl StoreKeys {
+    /// How its events are read.
+    pub(super) fn source(&self) -> SourceArgs {
+        let unless_said = SourceArgs::from(self.source.unwrap_or_default());
+        SourceArgs {
+            wal_budget: self.wal_budget.as_ref().map_or(unless_said.wal_budget, |budget| budget.0.0),
+            over_budget: self.over_budget.unwrap_or(unless_said.over_budget),
+            ..unless_said
+        }
+    }
 }
 
 /// A subscription and where its events go. It is created if it is absent; for one that exists, what is left out stays as it is.
@@ -76,7 +93,8 @@ pub(super) struct SubscriptionKeys {
     pub(super) from: Option<Said<Start>>,
     /// How progress is kept; log if left out
     pub(super) mode: Option<ModeArg>,
-    /// Where events are read: poll in their table, hybrid in the server's write-ahead log, and in the table whenever that cannot be
+    /// Where events are read: poll in their table, hybrid in the server's write-ahead log, and in the table whenever that cannot be;
+    /// wal likewise, with events of postrider.emit_message
     pub(super) source: Option<SourceArg>,
     /// Whether events of one key wait for each other; key if left out
     pub(super) order: Option<OrderArg>,

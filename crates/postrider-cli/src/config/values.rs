@@ -98,6 +98,18 @@ impl FromStr for Retention {
     }
 }
 
+/// How much of its write-ahead log a server may keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WalBudget(pub(super) u64);
+
+impl FromStr for WalBudget {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        args::wal_budget(text).map(Self)
+    }
+}
+
 /// A whole number from 1 to `MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UpTo<const MAX: u32>(pub(super) u32);

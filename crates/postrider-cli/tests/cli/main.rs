@@ -11,6 +11,7 @@
 //! | `service` | what do others know of the process: systemd, a pid file, a health file? |
 //! | `roles` | can each role do with the binary what it is for? |
 //! | `schedule` | are events emitted at their times, each once? |
+//! | `source` | are slots removed, and outbox tables attached? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
 //! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
 //! | `kill` | is anything lost when processes are killed at any moment? |
@@ -31,5 +32,6 @@ mod reload;
 mod roles;
 mod schedule;
 mod service;
+mod source;
 mod store;
 mod wake;

@@ -388,6 +388,49 @@ create table postrider.new_slot (
     name text primary key
 );
 
+-- Events that were emitted without a row, as messages in the server's write-ahead log. Whoever follows their slot writes them
+-- into the log; the protocol is at the head of message.rs.
+--
+-- Whether messages may be written. 1: nobody takes them, an event is a row as any other. 2: somebody did, events wait. Else
+-- the instant, in milliseconds since 1970, until which there is somebody. A sequence, since all see its value at once, whatever
+-- snapshot their transaction has.
+create sequence postrider.message_until minvalue 1;
+
+-- How far messages were stored: all that committed below `stored_lsn`, and of the transaction that committed at `part_lsn`
+-- as many as are counted. The prefix is a secret: anybody may write messages, but who emits is known by it.
+create table postrider.message_source (
+    only_one boolean primary key default true,
+    prefix text not null,
+    stored_lsn pg_lsn,
+    part_lsn pg_lsn,
+    part_count bigint not null default 0,
+    constraint there_is_one_source check (only_one)
+);
+
+-- Events that were emitted while nobody was there to take messages: in their order, they come after all messages that committed
+-- below their `lsn`.
+create table postrider.waiting_event (
+    id bigint generated always as identity primary key,
+    lsn pg_lsn not null,
+    created_at timestamptz not null,
+    topic text not null,
+    type text not null,
+    key text,
+    headers json,
+    payload bytea not null
+);
+
+-- Which is next.
+create index waiting_event_lsn on postrider.waiting_event (lsn, id);
+
+-- How often relays have changed between a slot and the table, where they read at last, and since when.
+create table postrider.switch (
+    slot text primary key,
+    reading text not null,
+    switches bigint not null,
+    at timestamptz not null
+);
+
 -- Who destroyed or skipped what, and when.
 create table postrider.audit (
     id bigint generated always as identity primary key,
@@ -585,6 +628,246 @@ revoke execute on function postrider.identify from public;
 revoke execute on function postrider.emit from public;
 revoke execute on function postrider.fire from public;
 
+-- Emits an event without a row, as a message in the server's write-ahead log, and says how it was written: `message`, or
+-- `waiting` while nobody is there to take messages, or `row` where nobody ever was.
+--
+-- The transaction's number is fetched before it is read whether messages may be written: whoever forbids them waits for all
+-- transactions that have a number, and then knows of each message. A transaction keeps to the way it has begun with, since
+-- its messages come when it commits. The lock lets whoever ends the source wait for those who are about to write what waits.
+create function postrider.emit_message(
+    topic text,
+    type text,
+    key text default null,
+    payload bytea default '',
+    headers json default null
+) returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    now timestamptz := postrider.clock();
+    xid text := pg_current_xact_id()::text;
+    way text := current_setting('postrider.message_way', true);
+    until bigint;
+begin
+    if topic is null or type is null or payload is null then
+        raise exception 'an event has a topic, a type and a payload' using errcode = 'not_null_violation';
+    end if;
+    if octet_length(payload) > 1048576 then
+        raise exception 'a payload has at most 1 MiB' using errcode = 'check_violation';
+    end if;
+    select last_value into until from postrider.message_until;
+    if way = 'message ' || xid
+        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
+    then
+        perform set_config('postrider.message_way', 'message ' || xid, true);
+        perform pg_logical_emit_message(true, s.prefix, record_send(row(
+            now,
+            convert_to(topic, 'UTF8'),
+            convert_to(type, 'UTF8'),
+            convert_to(key, 'UTF8'),
+            convert_to(headers::text, 'UTF8'),
+            payload
+        )))
+        from postrider.message_source as s;
+        return 'message';
+    end if;
+    if until > 1 then
+        lock table postrider.waiting_event in row exclusive mode;
+        select last_value into until from postrider.message_until;
+    end if;
+    if until > 1 then
+        perform set_config('postrider.message_way', 'waiting ' || xid, true);
+        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload)
+        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload);
+        return 'waiting';
+    end if;
+    insert into postrider.event (topic, type, key, payload, headers)
+    values (topic, type, key, payload, headers);
+    return 'row';
+end
+$$;
+
+-- Writes messages into the log, in their order, if the source stands where its follower knows it to; whether it did.
+create function postrider.message_store(
+    known_lsn pg_lsn,
+    known_part_lsn pg_lsn,
+    known_part_count bigint,
+    new_lsn pg_lsn,
+    new_part_lsn pg_lsn,
+    new_part_count bigint,
+    created_ats timestamptz[],
+    topics text[],
+    types text[],
+    keys text[],
+    headers json[],
+    payloads bytea[]
+) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    update postrider.message_source as s
+    set stored_lsn = new_lsn, part_lsn = new_part_lsn, part_count = new_part_count
+    where s.stored_lsn is not distinct from known_lsn
+        and s.part_lsn is not distinct from known_part_lsn
+        and s.part_count = known_part_count;
+    if not found then
+        return false;
+    end if;
+    insert into postrider.event (created_at, topic, type, key, headers, payload)
+    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload
+    from unnest(created_ats, topics, types, keys, message_store.headers, payloads)
+        with ordinality as new (created_at, topic, type, key, headers, payload, n)
+    order by new.n;
+    return true;
+end
+$$;
+
+-- Moves events that waited into the log, those up to `upto`, at most so many; the place of the first one that is left.
+create function postrider.message_move(upto pg_lsn, most integer) returns pg_lsn
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    with moved as (
+        delete from postrider.waiting_event as w
+        where w.id in (
+            select first.id
+            from postrider.waiting_event as first
+            where first.lsn <= upto
+            order by first.lsn, first.id
+            limit most
+        )
+        returning w.*
+    )
+    insert into postrider.event (created_at, topic, type, key, headers, payload)
+    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload
+    from moved as m
+    order by m.lsn, m.id;
+    -- By a statement of its own, which sees what others have moved or written meanwhile.
+    return (select min(w.lsn) from postrider.waiting_event as w);
+end
+$$;
+
+-- Lets messages be written for a while, or no longer.
+create function postrider.message_allow(during interval) returns void
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+begin atomic
+    select setval('postrider.message_until', (extract(epoch from postrider.clock() + during) * 1000)::bigint)
+    where during is not null;
+    select setval('postrider.message_until', 2)
+    from postrider.message_until
+    where during is null and last_value > 2;
+end;
+
+revoke execute on function postrider.emit_message from public;
+revoke execute on function postrider.message_store from public;
+revoke execute on function postrider.message_move from public;
+revoke execute on function postrider.message_allow from public;
+
+-- Makes events of the rows that are inserted into another program's outbox table, in the transactions that insert them, by a
+-- trigger: topics, keys and headers as Debezium's event router makes them. With `existing`, of the rows that are there as well:
+-- in the order of their ids if these are numbers, else in the order in which the table has them. How many those were.
+--
+-- The trigger's function is made for the table's columns and runs with the rights of whoever calls this, so that those who write
+-- into the table need none on the log. Making the trigger waits for all who write into the table, and they wait for it.
+create function postrider.outbox_attach(
+    source regclass,
+    id_column text default 'id',
+    topic_column text default 'aggregatetype',
+    key_column text default 'aggregateid',
+    type_column text default 'type',
+    payload_column text default 'payload',
+    header_columns text[] default '{}',
+    topic_prefix text default 'outbox.event.',
+    existing boolean default false
+) returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    wanted text;
+    found_type regtype;
+    id_order text := 'ctid';
+    payload text;
+    headers text := '';
+    event text;
+    events bigint := 0;
+begin
+    foreach wanted in array
+        array[id_column, topic_column, key_column, type_column, payload_column] || header_columns
+    loop
+        select a.atttypid::regtype into found_type
+        from pg_attribute as a
+        where a.attrelid = source and a.attname = wanted and a.attnum > 0 and not a.attisdropped;
+        if not found then
+            raise exception 'table % has no column `%`', source, wanted
+                using errcode = 'undefined_column', hint = 'Say which of its columns to take instead.';
+        end if;
+        if wanted = payload_column then
+            payload := case when found_type = 'bytea'::regtype then 'new.%I' else 'convert_to(new.%I::text, ''UTF8'')' end;
+        end if;
+        if wanted = id_column and found_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
+            id_order := format('new.%I', id_column);
+        end if;
+    end loop;
+    foreach wanted in array header_columns loop
+        headers := headers || format(', %L, new.%I::text', wanted, wanted);
+    end loop;
+    event := format(
+        '%L || new.%I::text, coalesce(new.%I::text, %L || new.%I::text), new.%I::text, coalesce(' || payload || ', ''''),
+         json_strip_nulls(json_build_object(''id'', new.%I::text%s))',
+        topic_prefix, topic_column, type_column, topic_prefix, topic_column, key_column, payload_column, id_column, headers
+    );
+    execute format(
+        'create or replace function postrider.outbox_%s() returns trigger
+         language plpgsql volatile security definer
+         set search_path = pg_catalog, pg_temp
+         as $trigger$
+         begin
+             insert into postrider.event (topic, type, key, payload, headers) values (%s);
+             return null;
+         end
+         $trigger$', source::oid, event);
+    execute format('revoke execute on function postrider.outbox_%s() from public', source::oid);
+    execute format(
+        'create or replace trigger postrider_outbox after insert on %s
+         for each row execute function postrider.outbox_%s()', source, source::oid);
+    if existing then
+        execute format(
+            'insert into postrider.event (topic, type, key, payload, headers)
+             select %s from %s as new order by %s', event, source, id_order);
+        get diagnostics events = row_count;
+    end if;
+    return events;
+end
+$$;
+
+-- Leaves an outbox table alone; whether it was not.
+create function postrider.outbox_detach(source regclass) returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    made regprocedure;
+begin
+    select t.tgfoid::regprocedure into made
+    from pg_trigger as t
+    where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal;
+    if not found then
+        return false;
+    end if;
+    execute format('drop trigger postrider_outbox on %s', source);
+    execute format('drop function %s', made);
+    return true;
+end
+$$;
+
+revoke execute on function postrider.outbox_attach from public;
+revoke execute on function postrider.outbox_detach from public;
+
 -- Leaves a line about what a relay did with its slot. It runs with the rights of the schema's owner, so that a relay can do
 -- this and write nothing else into the audit.
 create function postrider.slot_note(action text, name text) returns void
@@ -592,7 +875,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover') then
+    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover', 'messages lost') then
         raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
     end if;
     insert into postrider.audit (at, actor, action, detail)
@@ -841,3 +1124,5 @@ values
     ('home', postrider.home());
 
 insert into postrider.position_table (current, switched_at) values ('a', postrider.clock());
+
+insert into postrider.message_source (prefix) values ('postrider-' || gen_random_uuid());

@@ -242,6 +242,54 @@ begin
 end
 $$;
 
+CREATE FUNCTION postrider.emit_message(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    now timestamptz := postrider.clock();
+    xid text := pg_current_xact_id()::text;
+    way text := current_setting('postrider.message_way', true);
+    until bigint;
+begin
+    if topic is null or type is null or payload is null then
+        raise exception 'an event has a topic, a type and a payload' using errcode = 'not_null_violation';
+    end if;
+    if octet_length(payload) > 1048576 then
+        raise exception 'a payload has at most 1 MiB' using errcode = 'check_violation';
+    end if;
+    select last_value into until from postrider.message_until;
+    if way = 'message ' || xid
+        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
+    then
+        perform set_config('postrider.message_way', 'message ' || xid, true);
+        perform pg_logical_emit_message(true, s.prefix, record_send(row(
+            now,
+            convert_to(topic, 'UTF8'),
+            convert_to(type, 'UTF8'),
+            convert_to(key, 'UTF8'),
+            convert_to(headers::text, 'UTF8'),
+            payload
+        )))
+        from postrider.message_source as s;
+        return 'message';
+    end if;
+    if until > 1 then
+        lock table postrider.waiting_event in row exclusive mode;
+        select last_value into until from postrider.message_until;
+    end if;
+    if until > 1 then
+        perform set_config('postrider.message_way', 'waiting ' || xid, true);
+        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload)
+        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload);
+        return 'waiting';
+    end if;
+    insert into postrider.event (topic, type, key, payload, headers)
+    values (topic, type, key, payload, headers);
+    return 'row';
+end
+$$;
+
 CREATE FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -340,12 +388,158 @@ CREATE FUNCTION postrider.lives(beat_at timestamp with time zone, lease interval
     LANGUAGE sql PARALLEL SAFE
     RETURN ((postrider.clock() <= (beat_at + lease)) AND ((postrider.clock() >= (beat_at - lease)) OR COALESCE((postrider.clock() <= (steady_since + lease)), true)));
 
+CREATE SEQUENCE postrider.message_until
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE FUNCTION postrider.message_allow(during interval) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT setval('postrider.message_until'::regclass, ((EXTRACT(epoch FROM (postrider.clock() + during)) * (1000)::numeric))::bigint) AS setval
+   WHERE (during IS NOT NULL);
+ SELECT setval('postrider.message_until'::regclass, (2)::bigint) AS setval
+    FROM postrider.message_until
+   WHERE ((message_allow.during IS NULL) AND (message_until.last_value > 2));
+END;
+
+CREATE FUNCTION postrider.message_move(upto pg_lsn, most integer) RETURNS pg_lsn
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+    with moved as (
+        delete from postrider.waiting_event as w
+        where w.id in (
+            select first.id
+            from postrider.waiting_event as first
+            where first.lsn <= upto
+            order by first.lsn, first.id
+            limit most
+        )
+        returning w.*
+    )
+    insert into postrider.event (created_at, topic, type, key, headers, payload)
+    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload
+    from moved as m
+    order by m.lsn, m.id;
+    -- By a statement of its own, which sees what others have moved or written meanwhile.
+    return (select min(w.lsn) from postrider.waiting_event as w);
+end
+$$;
+
+CREATE FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads bytea[]) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+    update postrider.message_source as s
+    set stored_lsn = new_lsn, part_lsn = new_part_lsn, part_count = new_part_count
+    where s.stored_lsn is not distinct from known_lsn
+        and s.part_lsn is not distinct from known_part_lsn
+        and s.part_count = known_part_count;
+    if not found then
+        return false;
+    end if;
+    insert into postrider.event (created_at, topic, type, key, headers, payload)
+    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload
+    from unnest(created_ats, topics, types, keys, message_store.headers, payloads)
+        with ordinality as new (created_at, topic, type, key, headers, payload, n)
+    order by new.n;
+    return true;
+end
+$$;
+
+CREATE FUNCTION postrider.outbox_attach(source regclass, id_column text DEFAULT 'id'::text, topic_column text DEFAULT 'aggregatetype'::text, key_column text DEFAULT 'aggregateid'::text, type_column text DEFAULT 'type'::text, payload_column text DEFAULT 'payload'::text, header_columns text[] DEFAULT '{}'::text[], topic_prefix text DEFAULT 'outbox.event.'::text, existing boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+    wanted text;
+    found_type regtype;
+    id_order text := 'ctid';
+    payload text;
+    headers text := '';
+    event text;
+    events bigint := 0;
+begin
+    foreach wanted in array
+        array[id_column, topic_column, key_column, type_column, payload_column] || header_columns
+    loop
+        select a.atttypid::regtype into found_type
+        from pg_attribute as a
+        where a.attrelid = source and a.attname = wanted and a.attnum > 0 and not a.attisdropped;
+        if not found then
+            raise exception 'table % has no column `%`', source, wanted
+                using errcode = 'undefined_column', hint = 'Say which of its columns to take instead.';
+        end if;
+        if wanted = payload_column then
+            payload := case when found_type = 'bytea'::regtype then 'new.%I' else 'convert_to(new.%I::text, ''UTF8'')' end;
+        end if;
+        if wanted = id_column and found_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
+            id_order := format('new.%I', id_column);
+        end if;
+    end loop;
+    foreach wanted in array header_columns loop
+        headers := headers || format(', %L, new.%I::text', wanted, wanted);
+    end loop;
+    event := format(
+        '%L || new.%I::text, coalesce(new.%I::text, %L || new.%I::text), new.%I::text, coalesce(' || payload || ', ''''),
+         json_strip_nulls(json_build_object(''id'', new.%I::text%s))',
+        topic_prefix, topic_column, type_column, topic_prefix, topic_column, key_column, payload_column, id_column, headers
+    );
+    execute format(
+        'create or replace function postrider.outbox_%s() returns trigger
+         language plpgsql volatile security definer
+         set search_path = pg_catalog, pg_temp
+         as $trigger$
+         begin
+             insert into postrider.event (topic, type, key, payload, headers) values (%s);
+             return null;
+         end
+         $trigger$', source::oid, event);
+    execute format('revoke execute on function postrider.outbox_%s() from public', source::oid);
+    execute format(
+        'create or replace trigger postrider_outbox after insert on %s
+         for each row execute function postrider.outbox_%s()', source, source::oid);
+    if existing then
+        execute format(
+            'insert into postrider.event (topic, type, key, payload, headers)
+             select %s from %s as new order by %s', event, source, id_order);
+        get diagnostics events = row_count;
+    end if;
+    return events;
+end
+$_$;
+
+CREATE FUNCTION postrider.outbox_detach(source regclass) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    made regprocedure;
+begin
+    select t.tgfoid::regprocedure into made
+    from pg_trigger as t
+    where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal;
+    if not found then
+        return false;
+    end if;
+    execute format('drop trigger postrider_outbox on %s', source);
+    execute format('drop function %s', made);
+    return true;
+end
+$$;
+
 CREATE FUNCTION postrider.slot_note(action text, name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover') then
+    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover', 'messages lost') then
         raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
     end if;
     insert into postrider.audit (at, actor, action, detail)
@@ -718,6 +912,15 @@ ALTER TABLE postrider.member ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE postrider.message_source (
+    only_one boolean DEFAULT true NOT NULL,
+    prefix text NOT NULL,
+    stored_lsn pg_lsn,
+    part_lsn pg_lsn,
+    part_count bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT there_is_one_source CHECK (only_one)
+);
+
 CREATE TABLE postrider.meta (
     name text NOT NULL,
     value text NOT NULL
@@ -891,10 +1094,37 @@ CREATE TABLE postrider.superseded (
     event_id bigint NOT NULL
 );
 
+CREATE TABLE postrider.switch (
+    slot text NOT NULL,
+    reading text NOT NULL,
+    switches bigint NOT NULL,
+    at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE postrider.turn (
     turn bigint NOT NULL,
     last_id bigint NOT NULL,
     ended_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE postrider.waiting_event (
+    id bigint NOT NULL,
+    lsn pg_lsn NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    topic text NOT NULL,
+    type text NOT NULL,
+    key text,
+    headers json,
+    payload bytea NOT NULL
+);
+
+ALTER TABLE postrider.waiting_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME postrider.waiting_event_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_0 FOR VALUES IN ('0');
@@ -1001,6 +1231,9 @@ ALTER TABLE ONLY postrider.kept_event
 ALTER TABLE ONLY postrider.member
     ADD CONSTRAINT member_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY postrider.message_source
+    ADD CONSTRAINT message_source_pkey PRIMARY KEY (only_one);
+
 ALTER TABLE ONLY postrider.meta
     ADD CONSTRAINT meta_pkey PRIMARY KEY (name);
 
@@ -1046,8 +1279,14 @@ ALTER TABLE ONLY postrider.subscription
 ALTER TABLE ONLY postrider.superseded
     ADD CONSTRAINT superseded_pkey PRIMARY KEY (event_id);
 
+ALTER TABLE ONLY postrider.switch
+    ADD CONSTRAINT switch_pkey PRIMARY KEY (slot);
+
 ALTER TABLE ONLY postrider.turn
     ADD CONSTRAINT turn_pkey PRIMARY KEY (turn);
+
+ALTER TABLE ONLY postrider.waiting_event
+    ADD CONSTRAINT waiting_event_pkey PRIMARY KEY (id);
 
 CREATE INDEX delivery_dead ON postrider.delivery USING btree (subscription_id, event_id) WHERE (state = 'dead'::text);
 
@@ -1073,6 +1312,8 @@ CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank
 
 CREATE INDEX schedule_next ON postrider.schedule USING btree (next_at) WHERE (paused_at IS NULL);
 
+CREATE INDEX waiting_event_lsn ON postrider.waiting_event USING btree (lsn, id);
+
 ALTER TABLE ONLY postrider.attempt
     ADD CONSTRAINT attempt_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
@@ -1095,6 +1336,8 @@ REVOKE ALL ON FUNCTION postrider.ack(subscription_id bigint, event_id bigint, to
 
 REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key text, payload bytea, headers json) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.hold_check(subscription bigint, member bigint, known_fence bigint) FROM PUBLIC;
@@ -1102,6 +1345,16 @@ REVOKE ALL ON FUNCTION postrider.hold_check(subscription bigint, member bigint, 
 REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.message_allow(during interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.message_move(upto pg_lsn, most integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads bytea[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.outbox_attach(source regclass, id_column text, topic_column text, key_column text, type_column text, payload_column text, header_columns text[], topic_prefix text, existing boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.outbox_detach(source regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.slot_note(action text, name text) FROM PUBLIC;
 

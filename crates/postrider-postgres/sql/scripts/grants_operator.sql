@@ -29,3 +29,5 @@ grant insert
     (name, cron, zone, missed, topic, type, key, payload, headers, created_at, paused_at, next_at, ticked_at)
     on postrider.schedule to role_name;
 grant update (paused_at) on postrider.schedule to role_name;
+grant select on postrider.waiting_event, postrider.switch to role_name;
+grant select on sequence postrider.message_until to role_name;

@@ -5,4 +5,4 @@
 -- else may, not even one's own payloads. Leaves and the sequence need no grant.
 grant usage on schema "schema_name" to role_name;
 grant insert (topic, type, key, payload, headers, due_at), select (id) on postrider.event to role_name;
-grant execute on function postrider.emit to role_name;
+grant execute on function postrider.emit, postrider.emit_message to role_name;

@@ -1,5 +1,6 @@
 -- A relay reads the log, delivers, settles, and removes old events. It creates and tunes the subscriptions of its own
--- program, but neither pauses, moves nor deletes any. It fires schedules that others have put, and emits nothing else.
+-- program, but neither pauses, moves nor deletes any. It fires schedules that others have put, writes messages of producers into
+-- the log, and emits nothing else.
 --
 -- Handlers that ack in transactions of their own do it as a relay, or as a role that was given the function `ack` as well.
 --
@@ -41,3 +42,8 @@ grant update (started_at, took, member, error) on postrider.attempt to role_name
 grant delete on postrider.kept_event, postrider.idempotency, postrider.member to role_name;
 grant delete on postrider.delivery, postrider.attempt to role_name;
 grant select, insert, delete on postrider.new_slot to role_name;
+grant execute on function postrider.message_store, postrider.message_move, postrider.message_allow to role_name;
+grant select on postrider.message_source to role_name;
+grant select on sequence postrider.message_until to role_name;
+grant select (id, lsn, created_at, topic, type, key) on postrider.waiting_event to role_name;
+grant select, insert, update on postrider.switch to role_name;

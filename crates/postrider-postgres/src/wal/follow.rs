@@ -11,11 +11,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
+use super::budget::{Budget, OverBudget};
 use super::inbox::{Decoded, TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX};
 use super::slot::{self, Other, Ready};
+use super::switch::save;
 use super::{Reading, Shared};
 use crate::probe::probe_for;
-use crate::replication::{EventReader, Replication, Said, Stream};
+use crate::replication::{EventReader, Refusal, Replication, Said, Stream, refusal};
 use crate::store::Inner;
 
 /// Waits between two attempts.
@@ -29,7 +31,7 @@ const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(100);
 /// Until the store is gone.
 pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch::Receiver<()>) {
     let mut wait = WAIT_MIN;
-    let mut other = None;
+    let (mut other, mut unsaved) = (None, 0);
     loop {
         while !is_wanted(&store) {
             tokio::select! {
@@ -37,17 +39,28 @@ pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch
                 () = shared.wanted.notified() => {}
             }
         }
-        let ended = follow(&store, &shared, &mut other, &mut gone).await;
+        let ended = follow(&store, &shared, &mut other, &mut unsaved, &mut gone).await;
         let was_followed = shared.inbox().is_followed();
         shared.inbox().end();
         shared.news.notify_waiters();
         match ended {
             Ok(Ended::StoreGone) => return,
-            Ok(Ended::NobodyReads) => {
+            Ok(Ended::NobodyReads | Ended::OverBudget(_)) => {
                 *shared.reading() = Reading::Without { why: "nobody reads".to_owned() };
                 continue;
             }
-            Err(error) => shared.now_reading(Reading::Without { why: error.to_string() }),
+            Err(error) => {
+                let is_in_use = refusal(&error) == Some(Refusal::SlotInUse);
+                let now = Reading::Without { why: error.to_string() };
+                // Those who wait for their turn are no news.
+                if shared.now_reading(now.clone())
+                    && !is_in_use
+                    && let Some(inner) = store.upgrade()
+                {
+                    unsaved += 1;
+                    save(&inner, &now, &mut unsaved).await;
+                }
+            }
         }
         wait = if was_followed { WAIT_MIN } else { (wait * 2).min(WAIT_MAX) };
         tokio::select! {
@@ -66,6 +79,8 @@ fn is_wanted(store: &Weak<Inner>) -> bool {
 enum Ended {
     StoreGone,
     NobodyReads,
+    /// The server keeps too much for the slot. What becomes of it is decided before it is followed again.
+    OverBudget(String),
 }
 
 /// From the connection to its end.
@@ -73,6 +88,7 @@ async fn follow(
     store: &Weak<Inner>,
     shared: &Shared,
     other: &mut Option<Other>,
+    unsaved: &mut i64,
     gone: &mut watch::Receiver<()>,
 ) -> Result<Ended> {
     let Some(inner) = store.upgrade() else { return Ok(Ended::StoreGone) };
@@ -83,13 +99,30 @@ async fn follow(
         Ok(stream) => stream,
         Err(error) => return Err(slot::explained(&slot, error)),
     };
-    drop(inner);
+    let budget = Budget::of(&inner.options, &slot);
     let new = must_see.as_ref().map(|_| slot.clone());
     shared.inbox().begin(must_see);
-    shared.now_reading(Reading::Stream { slot: slot.clone() });
-    let mut following =
-        Following { store, shared, stream, transaction: None, xid: 0, events: EventReader::default(), new };
+    let now = Reading::Stream { slot: slot.clone() };
+    if shared.now_reading(now.clone()) {
+        *unsaved += 1;
+        save(&inner, &now, unsaved).await;
+    }
+    drop(inner);
+    let mut following = Following {
+        store,
+        shared,
+        stream,
+        transaction: None,
+        xid: 0,
+        events: EventReader::default(),
+        new,
+        budget: Some(budget),
+    };
     let ended = match following.run(gone).await {
+        Ok(Ended::OverBudget(over)) => {
+            let _ = following.stream.end().await;
+            return Err(Error::new(ErrorKind::Unavailable, over));
+        }
         Ok(ended) => ended,
         Err(error) => {
             if let Some(inner) = store.upgrade() {
@@ -116,10 +149,19 @@ struct Following<'a> {
     events: EventReader,
     /// The slot, if it is new and the table was not read up to where it begins.
     new: Option<String>,
+    /// None while somebody looks.
+    budget: Option<Budget>,
 }
 
-/// A look at what is visible, and how far everything had been decoded when it began.
-type Looking = Pin<Box<dyn Future<Output = Result<(Probe, Lsn)>> + Send>>;
+/// What is visible, how far everything had been decoded before, and what to say if the server keeps too much for the slot.
+struct Looked {
+    probe: Probe,
+    position: Lsn,
+    budget: Option<Budget>,
+    over: Option<String>,
+}
+
+type Looking = Pin<Box<dyn Future<Output = Result<Looked>> + Send>>;
 
 impl Following<'_> {
     async fn run(&mut self, gone: &mut watch::Receiver<()>) -> Result<Ended> {
@@ -140,7 +182,9 @@ impl Following<'_> {
                 },
                 looked = optional(&mut looking) => {
                     looking = None;
-                    self.confirm(looked?);
+                    if let Some(over) = self.looked(looked?) {
+                        return Ok(Ended::OverBudget(over));
+                    }
                     if !is_wanted(self.store) {
                         return Ok(Ended::NobodyReads);
                     }
@@ -160,18 +204,32 @@ impl Following<'_> {
         let new = if self.shared.inbox().is_followed() { self.new.take() } else { None };
         // Transactions that are told later are not counted as decoded.
         let position = self.stream.position();
+        let mut budget = self.budget.take();
         let look = async move {
             if let Some(new) = new {
                 slot::was_read(&store, &new).await?;
             }
             let session = store.reader.session().await?;
             let (probe, _) = probe_for(&session, SubscriptionId(0)).await?;
-            Ok((probe, position))
+            let over = match &mut budget {
+                Some(budget) => budget.look(&session).await?,
+                None => None,
+            };
+            Ok(Looked { probe, position, budget, over })
         };
         Some(Box::pin(look))
     }
 
-    fn confirm(&mut self, (probe, position): (Probe, Lsn)) {
+    /// Confirms what can be; says so if the slot is to be left.
+    fn looked(&mut self, looked: Looked) -> Option<String> {
+        let Looked { probe, position, budget, over } = looked;
+        let is_left = budget.as_ref().is_some_and(|budget| budget.over != OverBudget::Alarm);
+        self.budget = budget;
+        self.confirm(&probe, position);
+        over.filter(|_| is_left)
+    }
+
+    fn confirm(&mut self, probe: &Probe, position: Lsn) {
         if self.new.is_some() {
             // Where it begins is what its snapshot belongs to.
             return;
@@ -233,7 +291,7 @@ fn keep(transaction: &mut Decoded, row: LogRow) {
     }
 }
 
-async fn optional(looking: &mut Option<Looking>) -> Result<(Probe, Lsn)> {
+async fn optional(looking: &mut Option<Looking>) -> Result<Looked> {
     match looking {
         Some(looking) => looking.await,
         None => std::future::pending().await,

@@ -10,6 +10,7 @@ use postrider_core::log::Snapshot;
 use postrider_core::{Error, ErrorKind, Result};
 use tracing::{info, warn};
 
+use super::budget::{Budget, OverBudget};
 use crate::error::Doing;
 use crate::replication::{NewSlot, Refusal, Replication, System, refusal};
 use crate::session::Tx;
@@ -38,13 +39,13 @@ pub(super) struct Ready {
     pub(super) must_see: Option<Snapshot>,
 }
 
-/// How things stand with the slot.
-struct Look {
+/// How things stand with a slot.
+pub(super) struct Look {
     wal_level: String,
-    version: i32,
-    publication: bool,
-    slot: Slot,
-    active_pid: Option<i32>,
+    pub(super) version: i32,
+    pub(super) publication: bool,
+    pub(super) slot: Slot,
+    pub(super) active_pid: Option<i32>,
     follower: String,
     /// When it last said that it lives, by whatever clock: it says so every second.
     said: String,
@@ -53,7 +54,7 @@ struct Look {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
+pub(super) enum Slot {
     Absent,
     /// Another program's, or of another database.
     Foreign,
@@ -71,31 +72,18 @@ pub(super) async fn prepare(
     other: &mut Option<Other>,
 ) -> Result<Ready> {
     let publication = store.options.schema.name().to_owned();
-    let (slot, look) = look(store, &publication).await?;
-    let System { id, timeline } = replication.identify().await?;
-    if !look.home.starts_with(&format!("{id}/{timeline:08X}.")) {
-        // The URL may name several.
-        let message = "the stream would be another server's than the one whose tables are read";
-        return Err(Error::new(ErrorKind::Unavailable, message));
-    }
-    if look.wal_level != "logical" {
-        return Err(Error::invalid(format!(
-            "the server writes too little into its log (wal_level = {}): set wal_level = logical there and restart it",
-            look.wal_level
-        )));
-    }
-    if look.slot == Slot::Foreign {
-        return Err(Error::invalid(format!(
-            "the slot `{slot}` is another program's, or of another database: drop or rename it"
-        )));
-    }
-    if let Some(pid) = look.active_pid {
-        take_over(store, &slot, pid, &look, other).await?;
-    }
+    let (slot, look) = look(store, &publication, "").await?;
+    check(store, replication, &slot, &look, other).await?;
     if !look.publication {
-        publication_create(store, &publication).await?;
+        let tables = format!(" for table {publication}.event");
+        publication_create(store, &publication, &tables).await?;
     }
+    let over = match look.slot {
+        Slot::Fit => over_budget(store, &slot).await?,
+        _ => false,
+    };
     let why = match look.slot {
+        Slot::Fit if over => Some("the server kept more of its log for it than the budget"),
         Slot::Lost => Some("the server has let go of what it needs"),
         Slot::Unused => Some("it was made and not used, or without its publication"),
         Slot::Fit if !look.publication => Some("its publication was gone"),
@@ -113,7 +101,55 @@ pub(super) async fn prepare(
     Ok(Ready { slot, publication, must_see })
 }
 
-async fn look(store: &Inner, publication: &str) -> Result<(String, Look)> {
+/// Whether the server keeps so much for a slot that it is to be made anew. One that is to be left is refused.
+async fn over_budget(store: &Inner, slot: &str) -> Result<bool> {
+    let mut budget = Budget::of(&store.options, slot);
+    if budget.over == OverBudget::Alarm {
+        return Ok(false);
+    }
+    let session = store.operator.session().await?;
+    match budget.look(&session).await? {
+        Some(over) if budget.over == OverBudget::Leave => {
+            let told = format!("{over}: it is left alone until somebody drops it");
+            Err(Error::new(ErrorKind::Unavailable, told))
+        }
+        over => Ok(over.is_some()),
+    }
+}
+
+/// Refuses what cannot be followed, and ends one who follows it and is gone.
+pub(super) async fn check(
+    store: &Inner,
+    replication: &mut Replication,
+    slot: &str,
+    look: &Look,
+    other: &mut Option<Other>,
+) -> Result<()> {
+    let System { id, timeline } = replication.identify().await?;
+    if !look.home.starts_with(&format!("{id}/{timeline:08X}.")) {
+        // The URL may name several.
+        let message = "the stream would be another server's than the one whose tables are read";
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    if look.wal_level != "logical" {
+        return Err(Error::invalid(format!(
+            "the server writes too little into its log (wal_level = {}): set wal_level = logical there and restart it",
+            look.wal_level
+        )));
+    }
+    if look.slot == Slot::Foreign {
+        return Err(Error::invalid(format!(
+            "the slot `{slot}` is another program's, or of another database: drop or rename it"
+        )));
+    }
+    match look.active_pid {
+        Some(pid) => take_over(store, slot, pid, look, other).await,
+        None => Ok(()),
+    }
+}
+
+/// The slot's name, which ends with `suffix`, and how things stand with it.
+pub(super) async fn look(store: &Inner, publication: &str, suffix: &str) -> Result<(String, Look)> {
     let mut session = store.operator.session().await?;
     if store.way.is_pooled() {
         return Err(Error::invalid(
@@ -122,7 +158,7 @@ async fn look(store: &Inner, publication: &str) -> Result<(String, Look)> {
     }
     let tx = session.begin().await?;
     let number: i64 = tx.query_one(sql!("slot_name"), &[], WHAT).await?.try_get(0).doing(WHAT)?;
-    let slot = format!("{}_{number}", store.options.schema.name());
+    let slot = format!("{}_{number}{suffix}", store.options.schema.name());
     let row = tx.query_one(sql!("wal_look"), &[&publication, &slot], WHAT).await?;
     tx.commit(WHAT).await?;
     let read = || {
@@ -171,10 +207,10 @@ async fn take_over(
     .await
 }
 
-async fn publication_create(store: &Inner, publication: &str) -> Result<()> {
+/// Makes a publication of tables, or of none.
+pub(super) async fn publication_create(store: &Inner, publication: &str, tables: &str) -> Result<()> {
     let script = format!(
-        "create publication {publication} for table {publication}.event \
-         with (publish = 'insert', publish_via_partition_root = true)"
+        "create publication {publication}{tables} with (publish = 'insert', publish_via_partition_root = true)"
     );
     info!(publication, "the publication is made");
     write(store, "publication create", publication, async |tx| {
@@ -183,7 +219,7 @@ async fn publication_create(store: &Inner, publication: &str) -> Result<()> {
     .await
 }
 
-async fn drop_slot(store: &Inner, slot: &str) -> Result<()> {
+pub(super) async fn drop_slot(store: &Inner, slot: &str) -> Result<()> {
     write(store, "slot drop", slot, async |tx| {
         tx.query(sql!("slot_drop"), &[&slot], "drop the slot").await.map(drop)
     })
@@ -191,7 +227,7 @@ async fn drop_slot(store: &Inner, slot: &str) -> Result<()> {
 }
 
 /// Changes something and leaves a line about it.
-async fn write(
+pub(super) async fn write(
     store: &Inner,
     action: &'static str,
     detail: &str,
@@ -204,26 +240,37 @@ async fn write(
     tx.commit(action).await
 }
 
-/// Makes the slot; what is visible where it begins. That waits for transactions that run, and says for which.
-async fn create(
+/// Makes a slot. That waits for transactions that run, and says for which.
+pub(super) async fn make(
     store: &Inner,
     replication: &mut Replication,
     slot: &str,
     failover: bool,
-) -> Result<Snapshot> {
+) -> Result<NewSlot> {
     info!(slot, "the slot is made");
-    let mut session = store.operator.session().await?;
-    session.change(sql!("new_slot_put"), &[&slot], WHAT).await?;
-    drop(session);
     let creating = replication.slot_create(slot, failover);
     tokio::pin!(creating);
-    let NewSlot { snapshot, .. } = loop {
+    let new = loop {
         tokio::select! {
             created = &mut creating => break created?,
             () = tokio::time::sleep(TELL_EVERY) => tell_blockers(store, slot).await?,
         }
     };
     write(store, "slot create", slot, async |_| Ok(())).await?;
+    Ok(new)
+}
+
+/// The same; what is visible where it begins.
+async fn create(
+    store: &Inner,
+    replication: &mut Replication,
+    slot: &str,
+    failover: bool,
+) -> Result<Snapshot> {
+    let mut session = store.operator.session().await?;
+    session.change(sql!("new_slot_put"), &[&slot], WHAT).await?;
+    drop(session);
+    let NewSlot { snapshot, .. } = make(store, replication, slot, failover).await?;
     let mut session = store.operator.session().await?;
     let tx = session.begin().await?;
     let script = format!(

@@ -11,24 +11,25 @@ use crate::stage::{AMPLE, Owner, Stage, connect, emit, note, options, run, until
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How far the slot is behind, in bytes.
-const BEHIND: &str = "select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint
+pub(crate) const BEHIND: &str = "select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint
                       from pg_replication_slots where database = current_database()";
-const SLOTS: &str = "select count(*) from pg_replication_slots where database = current_database()";
+pub(crate) const SLOTS: &str =
+    "select count(*) from pg_replication_slots where database = current_database()";
 
-fn logical(version: Version) -> Server {
+pub(crate) fn logical(version: Version) -> Server {
     Server::start(version, Settings::fast().set("wal_level", "logical"))
 }
 
-async fn open_hybrid(db: &Database) -> PostgresStore {
+pub(crate) async fn open_hybrid(db: &Database) -> PostgresStore {
     PostgresStore::open(options(db).source(Source::Hybrid)).await.unwrap()
 }
 
-async fn hybrid(db: Database) -> Stage {
+pub(crate) async fn hybrid(db: Database) -> Stage {
     Stage { store: open_hybrid(&db).await, db }
 }
 
 /// Reads on until a condition holds; what was read meanwhile.
-async fn read_until(
+pub(crate) async fn read_until(
     owner: &mut Owner,
     what: &str,
     mut holds: impl FnMut(&Owner, &[String]) -> bool,
@@ -36,9 +37,14 @@ async fn read_until(
     let mut notes = Vec::new();
     let reading = async {
         while !holds(owner, &notes) {
-            let chunk = owner.store.fetch(&owner.hold, owner.at, AMPLE).await.unwrap();
-            owner.at = chunk.end;
-            notes.extend(chunk.events.iter().map(|event| note(&event.payload)));
+            match owner.store.fetch(&owner.hold, owner.at, AMPLE).await {
+                Ok(chunk) => {
+                    owner.at = chunk.end;
+                    notes.extend(chunk.events.iter().map(|event| note(&event.payload)));
+                }
+                // The first one to use a connection may be the one who learns that it was cut.
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
             // tidy: sleep because the stream comes when it can
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -49,14 +55,14 @@ async fn read_until(
 }
 
 /// Reads on until events come from the stream: somebody has read the table since it began.
-async fn until_streaming(owner: &mut Owner) -> Vec<String> {
+pub(crate) async fn until_streaming(owner: &mut Owner) -> Vec<String> {
     let streams = |owner: &Owner, _: &[String]| matches!(owner.store.reading().0, Reading::Stream { .. });
     let mut notes = read_until(owner, "streaming", streams).await;
     notes.extend(owner.read().await);
     notes
 }
 
-async fn read_count(owner: &mut Owner, count: usize) -> Vec<String> {
+pub(crate) async fn read_count(owner: &mut Owner, count: usize) -> Vec<String> {
     read_until(owner, "enough", |_, notes| notes.len() >= count).await
 }
 

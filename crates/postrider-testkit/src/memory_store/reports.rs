@@ -123,6 +123,7 @@ impl State {
                 .filter(|(id, _)| self.lives(**id, time))
                 .map(|(_, member)| member.name.clone())
                 .collect(),
+            slots: Vec::new(),
             subscriptions: self.subscriptions.values().map(|progress| self.report(progress, time)).collect(),
         }
     }

@@ -9,7 +9,8 @@ use postrider_core::{Error, Result};
 use postrider_sinks::SinkSpec;
 
 use crate::args::{
-    DRAIN_WITHIN_DEFAULT, GlobalArgs, LogFormatArg, RETENTION_DEFAULT, RelayArgs, SourceArg, SubscriptionArgs,
+    DRAIN_WITHIN_DEFAULT, GlobalArgs, LogFormatArg, RETENTION_DEFAULT, RelayArgs, SourceArg, SourceArgs,
+    SubscriptionArgs,
 };
 use crate::commands::subscription;
 use crate::store_url::StoreUrl;
@@ -42,7 +43,7 @@ pub(crate) struct Route {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StoreSpec {
     url: String,
-    pub(crate) source: SourceArg,
+    pub(crate) source: SourceArgs,
 }
 
 /// When a relay ends by itself.
@@ -65,7 +66,7 @@ impl Plan {
             return Err(Error::invalid("name a subscription and a sink, or a config file"));
         };
         subscription::new_subscription(&name, &args.settings).check()?;
-        let store = StoreSpec::new(global.store_url(), args.source.unwrap_or_default())?;
+        let store = StoreSpec::new(global.store_url(), args.source)?;
         let route = Route {
             store,
             settings: args.settings,
@@ -108,9 +109,9 @@ impl Plan {
 
 impl StoreSpec {
     /// Reads a URL, and checks that such a store can be read in this way.
-    pub(crate) fn new(url: &str, source: SourceArg) -> Result<Self> {
-        let parsed = StoreUrl::parse(url)?;
-        if matches!(parsed, StoreUrl::Sqlite(_)) && source != SourceArg::Poll {
+    pub(crate) fn new(url: &str, source: impl Into<SourceArgs>) -> Result<Self> {
+        let (parsed, source) = (StoreUrl::parse(url)?, source.into());
+        if matches!(parsed, StoreUrl::Sqlite(_)) && source.source != SourceArg::Poll {
             return Err(Error::invalid(
                 "SQLite passes no write-ahead log on: its events are read in their table. Leave the source out",
             ));
@@ -135,7 +136,7 @@ impl fmt::Display for StoreSpec {
 
 impl fmt::Debug for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self} by {:?}", self.source)
+        write!(f, "{self} by {:?}", self.source.source)
     }
 }
 

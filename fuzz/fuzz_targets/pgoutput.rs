@@ -1,0 +1,23 @@
+//! Whatever bytes a server sends as a change, reading them neither panics nor looks beyond their end, and what was read whole has
+//! as many values as it says.
+#![no_main]
+#![allow(dead_code, reason = "the store uses more of these modules")]
+
+#[path = "../../crates/postrider-postgres/src/replication/cursor.rs"]
+mod cursor;
+#[path = "../../crates/postrider-postgres/src/replication/pgoutput.rs"]
+mod pgoutput;
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use pgoutput::Change;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some(change) = Change::read(Bytes::copy_from_slice(bytes)) else { return };
+    if let Change::Insert { columns, .. } = &change {
+        assert_eq!(columns.iter().count(), columns.len());
+    }
+    // Half of what is whole is nothing.
+    assert_eq!(Change::read(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])), None);
+    let _ = format!("{change:?}");
+});
