@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::header::{HeaderMap, HeaderName, HeaderValue, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
+use async_nats::header::{HeaderMap, HeaderName, HeaderValue, NATS_EXPECTED_STREAM};
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::message::PublishMessage;
@@ -37,6 +37,8 @@ const SUBJECT_BYTES_MAX: usize = 3072;
 /// How often a connection that does nothing is tried.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const USUAL_PORT: u16 = 4222;
+/// By which a stream recognises repeats.
+const DEDUP_HEADER: &str = "Nats-Msg-Id";
 
 /// Where and how to publish to NATS JetStream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -284,7 +286,7 @@ impl NatsSink {
             let is_dedup_id = name == names::DEDUP_ID;
             let (name, value) = header(name, value)?;
             if is_dedup_id {
-                headers.insert(NATS_MESSAGE_ID, value.clone());
+                headers.insert(DEDUP_HEADER, value.clone());
             }
             headers.append(name, value);
         }
@@ -334,7 +336,8 @@ fn note(told: &watch::Sender<State>, event: &Event) {
         Event::Disconnected | Event::Closed => told.send_modify(|state| state.lost = true),
         Event::ServerError(error) => told.send_modify(|state| state.said = Some(error.to_string())),
         Event::ClientError(error) => told.send_modify(|state| state.said = Some(error.to_string())),
-        Event::Connected | Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
+        // That it has connected or will soon hang up changes nothing.
+        _ => {}
     }
 }
 

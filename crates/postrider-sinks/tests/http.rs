@@ -1,5 +1,6 @@
 //! The sink `http` against a receiver on loopback.
 #![cfg(feature = "http")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[path = "parts/carrier.rs"]
 mod carrier;

@@ -1,5 +1,6 @@
 //! The sink `nats` against a real server.
 #![cfg(feature = "nats")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[path = "parts/carrier.rs"]
 mod carrier;

@@ -67,10 +67,7 @@ impl Run<'_> {
     async fn send_chunk(&mut self, chunk: &[usize]) -> Result<(), Down> {
         let chunk: Vec<_> =
             chunk.iter().copied().filter(|place| !self.failed.blocks(&self.batch[*place])).collect();
-        let refused = match self.request(&chunk).await {
-            None => return Ok(()),
-            Some(failure) => failure,
-        };
+        let Some(refused) = self.request(&chunk).await else { return Ok(()) };
         if refused.class() != FailureClass::Permanent {
             return self.fail(&chunk, &refused);
         }
@@ -106,7 +103,9 @@ impl Run<'_> {
         };
         match request.await {
             Ok(()) => {
-                places.iter().for_each(|place| self.outcomes[*place] = Outcome::Ack);
+                for place in places {
+                    self.outcomes[*place] = Outcome::Ack;
+                }
                 None
             }
             Err(failure) => Some(failure),

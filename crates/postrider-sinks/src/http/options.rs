@@ -1,7 +1,7 @@
 //! What a webhook needs to know, and how it is opened and checked.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -241,12 +241,19 @@ impl HttpOptions {
         let mut roots = RootCertStore::empty();
         match &self.ca_file {
             Some(path) => {
-                certificates(path)?.into_iter().try_for_each(|one| roots.add(one)).map_err(|error| {
-                    Error::invalid(format!("a certificate in `{}` cannot be used: {error}", path.display()))
-                })?
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| {
+                        Error::invalid(format!(
+                            "a certificate in `{}` cannot be used: {error}",
+                            path.display()
+                        ))
+                    })?;
+                }
             }
-            // Systems hold some that nobody can read; whoever needs those is told by the handshake.
-            None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+            None => {
+                // Systems hold some that nobody can read; whoever needs those is told by the handshake.
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -285,7 +292,8 @@ fn escape(value: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped

@@ -32,9 +32,8 @@ pub(super) fn of_publish(
         PublishErrorKind::BrokenPipe | PublishErrorKind::MaxAckPending => {
             Failure::unavailable(format!("NATS: {}", chain(error)))
         }
-        PublishErrorKind::WrongLastMessageId
-        | PublishErrorKind::WrongLastSequence
-        | PublishErrorKind::Other => {
+        // Most of them answers of the stream.
+        _ => {
             let answer = StdError::source(error)
                 .and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>());
             match answer {

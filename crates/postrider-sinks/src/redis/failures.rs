@@ -39,7 +39,10 @@ pub(super) fn of_answer(error: &ServerError, options: &RedisOptions) -> Failure 
             "wait; nothing is lost meanwhile"
         }
         "WRONGTYPE" => {
-            return for_one_or_all(options, format!("{message}: the key holds something else; mend `stream`"));
+            return for_one_or_all(
+                options,
+                format!("{message}: the key holds something else; mend `stream`"),
+            );
         }
         "NOPERM" => {
             return for_one_or_all(options, format!("{message}: allow the user XADD, MULTI and EXEC on it"));
