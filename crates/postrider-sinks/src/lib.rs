@@ -13,6 +13,7 @@
 //! | [`sizes`] | what is too large, and what does an error say about another attempt? |
 //! | [`failed_keys`] | which events of a batch must wait since an earlier one of their key failed? |
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
+//! | `connection_slot` | who makes the connection that all share? |
 //! | `per_key` | how is a batch in flight at once and the events of a key one after the other? |
 //! | [`time_limit`] | how long does a sink wait? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
@@ -27,6 +28,8 @@
 //! ```
 
 mod append;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod connection_slot;
 pub mod envelope;
 #[cfg(feature = "exec")]
 pub mod exec;

@@ -24,8 +24,9 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use postrider_core::{Delivery, Error, Failure, Outcome, Result, Sink};
 use serde::Deserialize;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
+use crate::connection_slot::ConnectionSlot;
 use crate::envelope::names;
 use crate::spec::SinkOptions;
 use crate::{Binding, Envelope, Secret, SinkUrl, Template, TimeLimit, per_key, sizes};
@@ -130,7 +131,9 @@ impl SinkOptions for NatsOptions {
         if self.stream.as_ref().is_some_and(|stream| stream.is_empty() || stream.contains(bad)) {
             return Err(Error::invalid("the `stream` of sink `nats` is no name of a stream: correct it"));
         }
-        Ok(NatsSink { shared: Arc::new(Shared { options: self.clone(), connection: Mutex::default() }) })
+        Ok(NatsSink {
+            shared: Arc::new(Shared { options: self.clone(), connection: ConnectionSlot::default() }),
+        })
     }
 
     async fn check(&self) -> Result<Vec<String>> {
@@ -245,7 +248,7 @@ pub struct NatsSink {
 #[derive(Debug)]
 struct Shared {
     options: NatsOptions,
-    connection: Mutex<Option<Arc<Connection>>>,
+    connection: ConnectionSlot<Arc<Connection>>,
 }
 
 #[derive(Debug)]
@@ -264,16 +267,11 @@ struct State {
 }
 
 impl NatsSink {
-    /// The connection, made anew if it was lost. One task makes it, the others wait for it.
+    /// The connection, made anew if it was lost.
     async fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        let mut slot = self.shared.connection.lock().await;
-        if let Some(connection) = slot.as_ref().filter(|connection| !connection.state.borrow().lost) {
-            return Ok(Arc::clone(connection));
-        }
-        *slot = None;
-        let connection = Arc::new(self.shared.connect().await?);
-        *slot = Some(Arc::clone(&connection));
-        Ok(connection)
+        let shared = &*self.shared;
+        let connect = async { shared.connect().await.map(Arc::new) };
+        shared.connection.get(|connection| !connection.state.borrow().lost, connect).await
     }
 
     async fn publish(&self, connection: &Connection, delivery: &Delivery) -> Result<(), Failure> {

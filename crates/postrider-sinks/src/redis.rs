@@ -27,8 +27,8 @@ use redis::{
     TlsCertificates, Value,
 };
 use serde::Deserialize;
-use tokio::sync::Mutex;
 
+use crate::connection_slot::ConnectionSlot;
 use crate::envelope::BODY_FIELD;
 use crate::spec::SinkOptions;
 use crate::{Binding, Envelope, FailedKeys, Secret, SinkUrl, Template, TimeLimit, sizes};
@@ -126,7 +126,9 @@ impl SinkOptions for RedisOptions {
         if let Some(stream) = self.stream.as_constant() {
             check_stream(stream).map_err(|failure| Error::invalid(failure.message()))?;
         }
-        Ok(RedisSink { shared: Arc::new(Shared { options: self.clone(), connection: Mutex::default() }) })
+        Ok(RedisSink {
+            shared: Arc::new(Shared { options: self.clone(), connection: ConnectionSlot::default() }),
+        })
     }
 
     async fn check(&self) -> Result<Vec<String>> {
@@ -160,6 +162,8 @@ impl RedisOptions {
         let (host, port) = url.hosts[0].clone();
         let port = port.unwrap_or(USUAL_PORT);
         let address = if self.tls {
+            // For the whole process, which may have chosen already; no other provider is built in.
+            let _ = rustls::crypto::ring::default_provider().install_default();
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
         } else {
             ConnectionAddr::Tcp(host, port)
@@ -210,7 +214,7 @@ pub struct RedisSink {
 #[derive(Debug)]
 struct Shared {
     options: RedisOptions,
-    connection: Mutex<Option<MultiplexedConnection>>,
+    connection: ConnectionSlot<MultiplexedConnection>,
 }
 
 /// The events of a batch that one transaction adds, by their place in the batch.
@@ -221,26 +225,9 @@ struct Transaction {
 }
 
 impl RedisSink {
-    /// The connection, made when there is none. One task makes it, the others wait for it.
+    /// The connection, made when there is none.
     async fn connection(&self) -> Result<MultiplexedConnection, Failure> {
-        let mut slot = self.shared.connection.lock().await;
-        if let Some(connection) = &*slot {
-            return Ok(connection.clone());
-        }
-        let options = &self.shared.options;
-        // What is wrong with secrets now may be mended: they are read for each connection.
-        let client = options.client().map_err(|error| Failure::unavailable(error.to_string()))?;
-        let limit = Some(options.time_limit.get());
-        let config = AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
-        let connect = client.get_multiplexed_async_connection_with_config(&config);
-        let connection = connect.await.map_err(|error| failures::of_error(&error, options))?;
-        *slot = Some(connection.clone());
-        Ok(connection)
-    }
-
-    /// After an error of the connection, whose answers might belong to other questions: the next batch makes a new one.
-    async fn forget_connection(&self) {
-        *self.shared.connection.lock().await = None;
+        self.shared.connection.get(|_| true, self.shared.connect()).await
     }
 
     /// Executes one transaction and says what became of each of its events; an error means that nobody knows, or
@@ -254,7 +241,8 @@ impl RedisSink {
         let mut answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
-                self.forget_connection().await;
+                // Its answers might belong to other questions.
+                self.shared.connection.forget().await;
                 return Err((0, failures::of_error(&error, options)));
             }
         };
@@ -275,7 +263,7 @@ impl RedisSink {
                 .collect()),
             (Some(Value::ServerError(error)), None) => Err((0, failures::of_answer(&error, options))),
             _ => {
-                self.forget_connection().await;
+                self.shared.connection.forget().await;
                 Err((0, Failure::retry("Redis gave another answer to EXEC than one for each event")))
             }
         }
@@ -305,6 +293,18 @@ impl RedisSink {
         }
         transaction.events.push(index);
         Ok(())
+    }
+}
+
+impl Shared {
+    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        let options = &self.options;
+        // What is wrong with secrets now may be mended: they are read for each connection.
+        let client = options.client().map_err(|error| Failure::unavailable(error.to_string()))?;
+        let limit = Some(options.time_limit.get());
+        let config = AsyncConnectionConfig::new().set_connection_timeout(limit).set_response_timeout(limit);
+        let connect = client.get_multiplexed_async_connection_with_config(&config);
+        connect.await.map_err(|error| failures::of_error(&error, options))
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use carrier::Carrier;
+use futures_util::FutureExt;
 use postrider_core::{FailureClass, Outcome, Sink};
 use postrider_sinks::SinkOptions;
 use postrider_sinks::exec::{ExecOptions, ExecSink};
@@ -185,4 +186,17 @@ async fn the_program_is_gone_when_the_sink_is_dropped() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("the program outlives its sink");
+}
+
+#[tokio::test]
+async fn a_send_that_is_dropped_half_way_harms_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let sink = sink(folder.path(), "answer ack").await;
+    let mut carrier = Carrier::with_keys(5, 20);
+    while !carrier.waiting.is_empty() {
+        let batch: Vec<_> = carrier.waiting.iter().take(10).cloned().collect();
+        let _ = sink.send(batch).now_or_never();
+        carrier.send(&sink, 10).await;
+    }
+    carrier.compare(&held(folder.path()));
 }

@@ -6,6 +6,8 @@
 mod carrier;
 #[path = "parts/http_receiver.rs"]
 mod http_receiver;
+#[path = "parts/tls_front.rs"]
+mod tls_front;
 
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use postrider_sinks::http::{HttpOptions, HttpSink};
 use postrider_sinks::{SinkOptions, envelope};
 use postrider_testkit::receiver::{Received, check_sink};
 use postrider_testkit::tcp_proxy::Proxy;
+use tls_front::TlsFront;
 
 fn options(url: &str) -> HttpOptions {
     let mut options = HttpOptions::from_text(url).unwrap();
@@ -253,4 +256,30 @@ async fn what_is_not_public_is_not_spoken_to_unless_it_is_allowed() {
     let found = options(&receiver.url()).check().await.unwrap();
     assert_eq!(found[0], format!("reaches {}", receiver.address()));
     assert!(receiver.take().is_empty(), "a check sends nothing");
+}
+
+#[tokio::test]
+async fn a_receiver_behind_tls_must_be_who_it_claims_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca_file = folder.path().join("ca.pem");
+    let receiver = Receiver::start(|_| Reply::ok()).await;
+    let front = TlsFront::start(receiver.address(), &ca_file).await;
+    let port = front.address.port();
+    let mut options = HttpOptions::from_text(&format!("https://localhost:{port}/x/{{type}}")).unwrap();
+    options.allow = vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
+    let mut carrier = Carrier::with_keys(1, 2);
+    let outcomes = carrier.send(&options.open().await.unwrap(), 10).await;
+    assert!(message(&outcomes[0]).contains("certificate"), "{outcomes:?}");
+    assert!(receiver.take().is_empty() && options.check().await.is_err());
+    options.ca_file = Some(ca_file.clone());
+    carrier.send_all(&options.open().await.unwrap(), 10).await;
+    assert_eq!(receiver.take().len(), 2);
+    assert_eq!(options.check().await.unwrap()[0], format!("reaches localhost:{port}"));
+    // The same certificate under another name.
+    let mut other = HttpOptions::from_text(&format!("https://127.0.0.1:{port}/")).unwrap();
+    (other.allow, other.ca_file) = (options.allow, Some(ca_file));
+    carrier.emit(None, b"1");
+    let outcomes = carrier.send(&other.open().await.unwrap(), 10).await;
+    assert!(message(&outcomes[0]).contains("certificate"), "{outcomes:?}");
+    assert!(receiver.take().is_empty());
 }

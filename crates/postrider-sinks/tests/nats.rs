@@ -8,6 +8,7 @@ mod carrier;
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use async_nats::jetstream::{self, Context, stream::Stream};
 use carrier::Carrier;
+use futures_util::FutureExt;
 use postrider_core::{FailureClass, Outcome, Sink};
 use postrider_sinks::nats::{NatsOptions, NatsSink};
 use postrider_sinks::{SinkOptions, envelope};
@@ -97,7 +98,8 @@ async fn a_server_that_is_killed_in_the_middle_loses_nothing_that_was_acked() {
     proxy.swallow_server_bytes_from(2000);
     let outcomes = carrier.send(&sink, 200).await;
     unavailable(outcomes.iter().find(|outcome| **outcome != Outcome::Ack).unwrap(), "connection was lost");
-    assert!(carrier.acked.len() > 100 && carrier.acked.len() < 300, "{}", carrier.acked.len());
+    // The reset may overtake the answers before it.
+    assert!((100..300).contains(&carrier.acked.len()), "{}", carrier.acked.len());
     nats.kill();
     let outcomes = carrier.send(&sink, 200).await;
     unavailable(&outcomes[0], "cannot be reached");
@@ -229,4 +231,19 @@ async fn a_check_looks_for_the_stream_and_changes_nothing() {
     assert!(check("checked.{type}").await.unwrap()[1].starts_with("streams are looked up"));
     assert_eq!(held(&url, "checked").await, Vec::<String>::new());
     assert!(sink(&url, "checked.x").await.keeps_order());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_is_dropped_half_way_harms_nothing() {
+    let url = nats::shared().url();
+    stream(&url, "dropped").await;
+    let sink = sink(&url, "dropped.x").await;
+    let mut carrier = Carrier::with_keys(5, 20);
+    carrier.send(&sink, 5).await;
+    while !carrier.waiting.is_empty() {
+        let batch: Vec<_> = carrier.waiting.iter().take(10).cloned().collect();
+        let _ = sink.send(batch).now_or_never();
+        carrier.send(&sink, 10).await;
+    }
+    assert_eq!(carrier.compare(&held(&url, "dropped").await), 0);
 }

@@ -107,8 +107,14 @@ impl SinkOptions for HttpOptions {
 
     /// The URL, as it is.
     fn from_text(text: &str) -> Result<Self> {
+        let url = text.parse().map_err(|error: Error| {
+            // It repeats the text, in which there may be a password or a token.
+            let error = error.to_string();
+            let reason = error.rsplit_once("`, column ").map_or("it is no template", |(_, reason)| reason);
+            Error::invalid(format!("the URL of a webhook, column {reason}"))
+        })?;
         Ok(Self {
-            url: text.parse()?,
+            url,
             method: HttpMethod::default(),
             headers: BTreeMap::new(),
             secrets: Vec::new(),
@@ -147,10 +153,10 @@ impl SinkOptions for HttpOptions {
     /// Connects, with TLS where the URL says so, and sends nothing.
     async fn check(&self) -> Result<Vec<String>> {
         self.open().await?;
-        let Some(url) = self.url.as_constant() else {
-            return Ok(vec![format!("sends to {self}, which is known only with each event")]);
-        };
-        let url: Uri = url.parse().map_err(|_| no_url())?;
+        if self.host_reach() == Reach::Some {
+            return Ok(vec![format!("sends to {self}, whose host is known only with each event")]);
+        }
+        let url = self.host_url()?;
         let host = url.authority().map(ToString::to_string).unwrap_or_default();
         let connect = self.connector(Guard::new(&self.allow))?.call(url);
         let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
@@ -181,6 +187,13 @@ impl HttpOptions {
         rest.split(['/', '?', '#']).next().unwrap_or_default().to_owned()
     }
 
+    /// Without its path, which may hold placeholders, whose braces no URL may have.
+    fn host_url(&self) -> Result<Uri> {
+        let text = self.url.to_string();
+        let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+        format!("{scheme}://{}/", self.authority_text()).parse().map_err(|_| no_url())
+    }
+
     /// The URL of one event. What comes from the event stays one piece of it.
     pub(super) fn url_for(&self, delivery: &Delivery) -> Result<Uri, Failure> {
         let text = self.url.render_escaped(delivery, escape)?;
@@ -200,9 +213,7 @@ impl HttpOptions {
             let scheme = text.split_once("://").map(|(scheme, _)| scheme);
             return if matches!(scheme, Some("https" | "http")) { Ok(()) } else { Err(no_url()) };
         }
-        // Its path may hold placeholders, whose braces no URL may have.
-        let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-        let url: Uri = format!("{scheme}://{}/", self.authority_text()).parse().map_err(|_| no_url())?;
+        let url = self.host_url()?;
         if let Some(constant) = self.url.as_constant() {
             constant.parse::<Uri>().map_err(|_| no_url())?;
         }
@@ -382,5 +393,10 @@ mod tests {
         let options: HttpOptions = serde_json::from_str(read).unwrap();
         assert!(!format!("{options} {options:?}").contains("canary"));
         assert_eq!(options.to_string(), "https://h/x?…");
+        let error = HttpOptions::from_text("https://u:canary@h/{tpye}").unwrap_err().to_string();
+        assert!(
+            error.contains("column 20: there is no placeholder {tpye}") && !error.contains("canary"),
+            "{error}"
+        );
     }
 }
