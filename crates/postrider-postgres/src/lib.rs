@@ -41,6 +41,7 @@
 //! | `turn`, `ring`, `prune` | where does the log lie, and what may go? |
 //! | `subscription`, `place`, `seek`, `dead_letter`, `audit` | what do people change? |
 //! | `schedule` | what is emitted at which times? |
+//! | [`inbox`] | how does a receiver handle each event once? |
 //! | `event`, `delivery`, `attempt`, `lag`, `report`, `check` | what do people look at? |
 //!
 //! # Emitting from other languages
@@ -115,6 +116,7 @@ mod fetch;
 mod flight;
 mod holding;
 mod identity;
+pub mod inbox;
 mod lag;
 mod lane;
 mod link;

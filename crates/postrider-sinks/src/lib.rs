@@ -13,7 +13,11 @@
 //! | [`sizes`] | what is too large, and what does an error say about another attempt? |
 //! | [`failed_keys`] | which events of a batch must wait since an earlier one of their key failed? |
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
+//! | `connection_slot` | who makes the connection that all share? |
+//! | `per_key` | how is a batch in flight at once and the events of a key one after the other? |
+//! | [`time_limit`] | how long does a sink wait? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
+//! | `nats`, `redis`, `http`, `exec` | NATS JetStream, Redis Streams, webhooks and programs, with the features of these names |
 //!
 //! ```
 //! # async fn run() -> postrider_core::Result<()> {
@@ -24,10 +28,22 @@
 //! ```
 
 mod append;
+#[cfg(any(feature = "nats", feature = "redis"))]
+mod connection_slot;
 pub mod envelope;
+#[cfg(feature = "exec")]
+pub mod exec;
 pub mod failed_keys;
 pub mod file;
+#[cfg(feature = "http")]
+pub mod http;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod null;
+#[cfg(any(feature = "nats", feature = "http", feature = "exec"))]
+mod per_key;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(test)]
 mod sample;
 pub mod secret;
@@ -35,14 +51,25 @@ pub mod sizes;
 pub mod spec;
 pub mod stdout;
 pub mod template;
+pub mod time_limit;
 pub mod url;
 
+// `redis` is also the name of the client's crate.
+#[cfg(feature = "redis")]
+pub use self::redis::RedisSink;
 pub use envelope::{Binding, Envelope, Message};
+#[cfg(feature = "exec")]
+pub use exec::ExecSink;
 pub use failed_keys::FailedKeys;
 pub use file::FileSink;
+#[cfg(feature = "http")]
+pub use http::HttpSink;
+#[cfg(feature = "nats")]
+pub use nats::NatsSink;
 pub use null::NullSink;
 pub use secret::Secret;
 pub use spec::{AnySink, SinkOptions, SinkSpec};
 pub use stdout::StdoutSink;
 pub use template::Template;
+pub use time_limit::TimeLimit;
 pub use url::SinkUrl;

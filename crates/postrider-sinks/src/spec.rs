@@ -16,8 +16,16 @@ use postrider_core::{Delivery, Error, Outcome, Result, Sink};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+#[cfg(feature = "exec")]
+use crate::exec::ExecOptions;
 use crate::file::FileOptions;
+#[cfg(feature = "http")]
+use crate::http::HttpOptions;
+#[cfg(feature = "nats")]
+use crate::nats::NatsOptions;
 use crate::null::NullOptions;
+#[cfg(feature = "redis")]
+use crate::redis::RedisOptions;
 use crate::stdout::StdoutOptions;
 
 /// What a kind of sink needs to know, before anything is opened. Shown without secrets, as a text that can be
@@ -160,6 +168,14 @@ kinds! {
     Null(NullOptions) = "null";
     /// A file, one JSON object a line.
     File(FileOptions) = "file";
+    /// NATS JetStream.
+    Nats(NatsOptions) = "nats" if "nats";
+    /// Redis Streams.
+    Redis(RedisOptions) = "redis" if "redis";
+    /// Webhooks.
+    Http(HttpOptions) = "http" if "http";
+    /// A program of the user's own.
+    Exec(ExecOptions) = "exec" if "exec";
 }
 
 /// Every kind that Postrider has, whether this build has it or not: its feature, how it is written, and the schemes and

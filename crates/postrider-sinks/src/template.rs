@@ -85,6 +85,23 @@ impl Template {
         }
     }
 
+    /// The same, with what stands for placeholders changed first, so that it cannot change what the text around it means.
+    #[cfg(feature = "http")]
+    pub(crate) fn render_escaped(
+        &self,
+        delivery: &Delivery,
+        escape: impl Fn(&str) -> String,
+    ) -> Result<String, Failure> {
+        let mut text = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(plain) => text.push_str(plain),
+                Piece::Placeholder(..) => text.push_str(&escape(&piece.render(delivery)?)),
+            }
+        }
+        Ok(text)
+    }
+
     /// The placeholders in it, in order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.pieces.iter().filter_map(|piece| match piece {

@@ -134,15 +134,12 @@ fn percent_decoded(text: &str) -> Option<String> {
     let mut at = 0;
     while at < bytes.len() {
         let digits = text.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                at += 3;
-            }
-            None => {
-                plain.push(bytes[at]);
-                at += 1;
-            }
+        if let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            plain.push(byte);
+            at += 3;
+        } else {
+            plain.push(bytes[at]);
+            at += 1;
         }
     }
     String::from_utf8(plain).ok()

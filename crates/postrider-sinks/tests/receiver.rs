@@ -1,4 +1,5 @@
 //! A message that was wrapped for any protocol gives back the event, as the check of all sinks asks it.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::sync::Mutex;
 

@@ -35,6 +35,7 @@
 //! | `shard`, `member`, `liveness`, `fence` | whose turn is it, and who is dead? |
 //! | `subscription`, `seek`, `dead_letter`, `queue_letter`, `queue_cancel`, `audit` | what do people change? |
 //! | `schedule` | what is emitted at which times? |
+//! | [`inbox`] | how does a receiver handle each event once? |
 //! | `event`, `report`, `check`, `queue_check` | what do people look at? |
 //! | `prune` | what may go? |
 //! | `clock`, `error` | instants, failures |
@@ -79,6 +80,7 @@ mod event;
 mod event_row;
 mod fence;
 mod fetch;
+pub mod inbox;
 mod lane;
 mod liveness;
 mod member;

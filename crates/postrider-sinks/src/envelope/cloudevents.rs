@@ -77,15 +77,10 @@ impl<'a> Attributes<'a> {
     }
 
     /// Binary mode: each attribute is a header; the data's content type is the message's.
-    pub(super) fn add_headers(
-        self,
-        message: &mut Message<'a>,
-        binding: Binding,
-        content_type: &Cow<'a, str>,
-    ) {
+    pub(super) fn add_headers(self, message: &mut Message<'a>, binding: Binding, content_type: &str) {
         let prefix = binding.cloudevents_prefix();
         // Only here does the binding ask for it beside the content type.
-        let datacontenttype = (binding == Binding::Nats).then(|| content_type.clone());
+        let datacontenttype = (binding == Binding::Nats).then(|| Cow::Owned(content_type.to_owned()));
         let attributes = [
             ("specversion", Some(Cow::Borrowed(self.specversion))),
             ("id", Some(Cow::Owned(self.id))),

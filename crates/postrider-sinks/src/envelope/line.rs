@@ -60,7 +60,7 @@ struct Object<'a> {
 }
 
 /// Bytes that stand in JSON as a string.
-pub(super) struct Base64<'a>(pub(super) &'a [u8]);
+pub(crate) struct Base64<'a>(pub(crate) &'a [u8]);
 
 impl Serialize for Base64<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

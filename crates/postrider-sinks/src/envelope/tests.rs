@@ -19,7 +19,9 @@ fn delivery(payload: &[u8], headers: &[(&str, &str)]) -> Delivery {
     let mut delivery = sample::delivery(7, payload);
     delivery.attempt = 2;
     let event = Arc::make_mut(&mut delivery.event);
-    headers.iter().for_each(|(name, value)| event.headers.set(name, *value));
+    for (name, value) in headers {
+        event.headers.set(name, *value);
+    }
     delivery
 }
 
@@ -27,7 +29,10 @@ fn delivery(payload: &[u8], headers: &[(&str, &str)]) -> Delivery {
 fn shown(format: Format, binding: Binding, delivery: &Delivery) -> String {
     let envelope = Envelope::new(format);
     let message = envelope.wrap(delivery, binding).unwrap();
-    let mut text: String = message.pairs().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    let mut text = String::new();
+    for (name, value) in message.pairs() {
+        text.extend([name, ": ", value, "\n"]);
+    }
     text.push_str(&String::from_utf8_lossy(&message.body));
     text
 }
@@ -241,17 +246,19 @@ proptest! {
             vec!["id", "ce-id", "ce_id", "cloudEvents:id", "host", "postrider-dedup-id", "payload", "CC"], 0..8),
     ) {
         let mut headers = Headers::default();
-        own.iter().for_each(|(name, value)| headers.set(name, value));
-        reserved.iter().for_each(|name| headers.set(name, "forged"));
+        for (name, value) in &own {
+            headers.set(name, value);
+        }
+        for name in &reserved {
+            headers.set(name, "forged");
+        }
         let mut delivery = delivery(b"x", &[]);
         Arc::make_mut(&mut delivery.event).headers = headers.clone();
         for (format, binding) in Format::ALL.into_iter().flat_map(|f| BINDINGS.map(|b| (f, b))) {
             let envelope = Envelope::new(format);
             let message = envelope.wrap(&delivery, binding).unwrap();
-            let carried = |name: &str| match binding.is_ascii() {
-                true => decode(name).into_owned(),
-                false => name.to_owned(),
-            };
+            let carried =
+                |name: &str| if binding.is_ascii() { decode(name).into_owned() } else { name.to_owned() };
             let ids: Vec<_> = message.headers.iter().filter(|(name, _)| name == names::DEDUP_ID).collect();
             assert_eq!(ids.len(), 1);
             assert_eq!(ids[0].1, DEDUP_ID);

@@ -1,0 +1,3 @@
+-- Lets what is old be found.
+-- Index: makes one. Locks: the table against writes, if the index is new.
+create index if not exists postrider_inbox_taken_at on postrider_inbox (taken_at)

@@ -1,0 +1,209 @@
+//! One life of the program.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use postrider_core::{Delivery, Failure, Outcome};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, Command};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::line::{self, Answer};
+use crate::TimeLimit;
+
+/// Bytes of a line that the program writes. A longer answer is none; of a longer line for the log the rest is left out.
+const LINE_BYTES_MAX: usize = 16 * 1024;
+/// Lines that wait to be written to the program.
+const LINES_WAITING_MAX: usize = 16;
+
+/// A running program, or one that has ended. Killed when dropped.
+#[derive(Debug)]
+pub(super) struct Child {
+    lines: mpsc::Sender<Vec<u8>>,
+    waiting: Arc<Waiting>,
+    ended: watch::Sender<Option<Ended>>,
+    /// They own the process and its pipes; dropping them kills it.
+    _tasks: JoinSet<()>,
+}
+
+/// Why and how it ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    reason: String,
+    /// Events that it had not answered.
+    pub(super) in_flight: usize,
+}
+
+/// Who waits for which answer.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<HashMap<String, oneshot::Sender<Outcome>>>);
+
+impl Waiting {
+    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<String, oneshot::Sender<Outcome>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes a question back when nobody waits for its answer any more.
+struct Question<'a> {
+    waiting: &'a Waiting,
+    id: &'a str,
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        self.waiting.map().remove(self.id);
+    }
+}
+
+impl Child {
+    pub(super) fn start(program: &Path, arguments: &[String]) -> io::Result<Self> {
+        let mut process = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (process.stdin.take(), process.stdout.take(), process.stderr.take())
+        else {
+            return Err(io::Error::other("it has no pipes"));
+        };
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let waiting = Arc::new(Waiting::default());
+        let (ended, _) = watch::channel(None);
+        let (lines, to_write) = mpsc::channel(LINES_WAITING_MAX);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write_lines(stdin, to_write));
+        tasks.spawn(log_lines(stderr, name.clone()));
+        tasks.spawn({
+            let (waiting, ended) = (Arc::clone(&waiting), ended.clone());
+            async move {
+                let reason = read_answers(BufReader::new(stdout), &waiting).await;
+                // A program that closes its standard output answers no more: it ends with it.
+                let _ = process.start_kill();
+                let status =
+                    process.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+                end(&ended, &waiting, format!("the program `{name}` {reason} ({status})"));
+            }
+        });
+        Ok(Self { lines, waiting, ended, _tasks: tasks })
+    }
+
+    pub(super) fn ended(&self) -> Option<Ended> {
+        self.ended.borrow().clone()
+    }
+
+    /// Waits for the end. One event that was alone with the program has failed on its own account; of several
+    /// nobody knows which was it, and none is blamed.
+    pub(super) async fn lost(&self) -> Failure {
+        let mut ended = self.ended.subscribe();
+        let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
+        match ended {
+            Some(Ended { reason, in_flight: 1 }) => Failure::retry(reason),
+            Some(Ended { reason, .. }) => Failure::unavailable(reason),
+            None => Failure::unavailable("the program is gone"),
+        }
+    }
+
+    /// Gives it one event and waits for its answer. Cancel safe: a line is written whole or not at all, and an answer
+    /// that nobody waits for is dropped.
+    pub(super) async fn ask(&self, delivery: &Delivery, limit: TimeLimit) -> Result<Outcome, Failure> {
+        let id = delivery.dedup_id();
+        let (answer, answered) = oneshot::channel();
+        self.waiting.map().insert(id.clone(), answer);
+        let _question = Question { waiting: &self.waiting, id: &id };
+        let exchange = async {
+            // An error means that it has ended, or reads no more: `lost` tells how, or the time limit ends the wait.
+            if self.lines.send(line::write(delivery, &id)).await.is_err() {
+                return Err(self.lost().await);
+            }
+            match answered.await {
+                Ok(outcome) => Ok(outcome),
+                Err(_) => Err(self.lost().await),
+            }
+        };
+        timeout(limit.get(), exchange).await.unwrap_or_else(|_| {
+            let reason = format!("the program gave no answer within {limit} and is killed");
+            end(&self.ended, &self.waiting, reason.clone());
+            Err(Failure::retry(reason))
+        })
+    }
+}
+
+/// The first end counts.
+fn end(ended: &watch::Sender<Option<Ended>>, waiting: &Waiting, reason: String) {
+    ended.send_if_modified(|state| {
+        let first = state.is_none();
+        state.get_or_insert_with(|| Ended { reason, in_flight: waiting.map().len() });
+        first
+    });
+}
+
+/// Writes whole lines until the program reads no more, or nobody has one.
+async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>) {
+    while let Some(line) = lines.recv().await {
+        // It reads no more: its end will be told by its standard output, or by the time limit.
+        if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Hands out answers until there are no more, and says why.
+async fn read_answers(mut stdout: impl AsyncBufRead + Unpin, waiting: &Waiting) -> String {
+    loop {
+        let line = match next_line(&mut stdout).await {
+            Ok(Some(line)) => line,
+            Ok(None) => return "ended".to_owned(),
+            Err(error) => return format!("cannot be read from: {error}"),
+        };
+        // Not repeated: it may hold a payload.
+        let Some(answer) = Answer::read(&line) else {
+            let bytes = line.len();
+            return format!(
+                "wrote a line of {bytes} bytes that is no answer, and was killed: answers go to standard output, all else to \
+                 standard error"
+            );
+        };
+        let asked = waiting.map().remove(&answer.id);
+        // An answer to nothing, or a second one, changes nothing.
+        if let Some(asked) = asked {
+            let _ = asked.send(answer.outcome());
+        }
+    }
+}
+
+async fn log_lines(stderr: impl AsyncRead + Unpin, name: String) {
+    let mut stderr = BufReader::new(stderr);
+    while let Ok(Some(line)) = next_line(&mut stderr).await {
+        tracing::info!(program = name, "{}", String::from_utf8_lossy(&line));
+    }
+}
+
+/// The next line without its end, cut at the bound; nothing at the end of the stream.
+async fn next_line(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    loop {
+        let buffer = reader.fill_buf().await?;
+        if buffer.is_empty() {
+            // What has no end was cut off with the program.
+            return Ok(None);
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let part = &buffer[..end.unwrap_or(buffer.len())];
+        let room = LINE_BYTES_MAX.saturating_sub(line.len());
+        line.extend_from_slice(&part[..part.len().min(room)]);
+        let used = end.map_or(buffer.len(), |end| end + 1);
+        reader.consume(used);
+        if end.is_some() {
+            return Ok(Some(line));
+        }
+    }
+}
