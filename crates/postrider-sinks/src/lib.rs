@@ -14,6 +14,7 @@
 //! | [`failed_keys`] | which events of a batch must wait since an earlier one of their key failed? |
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
+//! | `kafka` | Kafka, if the feature of that name is on |
 //!
 //! ```
 //! # async fn run() -> postrider_core::Result<()> {
@@ -27,6 +28,8 @@ mod append;
 pub mod envelope;
 pub mod failed_keys;
 pub mod file;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 pub mod null;
 #[cfg(test)]
 mod sample;
@@ -40,6 +43,8 @@ pub mod url;
 pub use envelope::{Binding, Envelope, Message};
 pub use failed_keys::FailedKeys;
 pub use file::FileSink;
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaSink;
 pub use null::NullSink;
 pub use secret::Secret;
 pub use spec::{AnySink, SinkOptions, SinkSpec};

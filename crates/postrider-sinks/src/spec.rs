@@ -17,6 +17,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::file::FileOptions;
+#[cfg(feature = "kafka")]
+use crate::kafka::KafkaOptions;
 use crate::null::NullOptions;
 use crate::stdout::StdoutOptions;
 
@@ -160,6 +162,8 @@ kinds! {
     Null(NullOptions) = "null";
     /// A file, one JSON object a line.
     File(FileOptions) = "file";
+    /// Topics of Kafka.
+    Kafka(KafkaOptions) = "kafka" if "kafka";
 }
 
 /// Every kind that Postrider has, whether this build has it or not: its feature, how it is written, and the schemes and
