@@ -14,7 +14,7 @@
 //! | [`failed_keys`] | which events of a batch must wait since an earlier one of their key failed? |
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
-//! | `kafka` | Kafka, if the feature of that name is on |
+//! | `kafka`, `rabbitmq` | the brokers of these names, if the features of these names are on |
 //!
 //! ```
 //! # async fn run() -> postrider_core::Result<()> {
@@ -31,6 +31,8 @@ pub mod file;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod null;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(test)]
 mod sample;
 pub mod secret;
@@ -46,6 +48,8 @@ pub use file::FileSink;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaSink;
 pub use null::NullSink;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitMqSink;
 pub use secret::Secret;
 pub use spec::{AnySink, SinkOptions, SinkSpec};
 pub use stdout::StdoutSink;

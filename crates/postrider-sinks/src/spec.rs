@@ -20,6 +20,8 @@ use crate::file::FileOptions;
 #[cfg(feature = "kafka")]
 use crate::kafka::KafkaOptions;
 use crate::null::NullOptions;
+#[cfg(feature = "rabbitmq")]
+use crate::rabbitmq::RabbitMqOptions;
 use crate::stdout::StdoutOptions;
 
 /// What a kind of sink needs to know, before anything is opened. Shown without secrets, as a text that can be
@@ -164,6 +166,8 @@ kinds! {
     File(FileOptions) = "file";
     /// Topics of Kafka.
     Kafka(KafkaOptions) = "kafka" if "kafka";
+    /// Exchanges of RabbitMQ.
+    RabbitMq(RabbitMqOptions) = "rabbitmq" if "rabbitmq";
 }
 
 /// Every kind that Postrider has, whether this build has it or not: its feature, how it is written, and the schemes and

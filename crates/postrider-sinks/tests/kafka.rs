@@ -16,7 +16,8 @@ use postrider_testkit::brokers::kafka::{self, Kafka};
 use postrider_testkit::receiver::{Received, check_sink};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer};
+// tidy: foreign because rdkafka names it so
+use rdkafka::consumer::{BaseConsumer as Client, Consumer as _};
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
@@ -54,7 +55,7 @@ fn client(kafka: &Kafka) -> ClientConfig {
 
 /// Reads a topic from its beginning.
 struct Reader {
-    consumer: BaseConsumer,
+    client: Client,
     topic: String,
 }
 
@@ -62,13 +63,13 @@ impl Reader {
     fn new(config: &ClientConfig, topic: &str) -> Self {
         let mut config = config.clone();
         config.set("group.id", "reader").set("enable.auto.commit", "false");
-        let consumer: BaseConsumer = config.create().unwrap();
+        let client: Client = config.create().unwrap();
         let mut partitions = TopicPartitionList::new();
         for partition in 0..PARTITIONS {
             partitions.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
         }
-        consumer.assign(&partitions).unwrap();
-        Self { consumer, topic: topic.to_owned() }
+        client.assign(&partitions).unwrap();
+        Self { client, topic: topic.to_owned() }
     }
 
     fn read<T>(&self, count: usize, shape: impl Fn(&BorrowedMessage<'_>) -> T) -> Vec<T> {
@@ -76,7 +77,7 @@ impl Reader {
         let mut found = Vec::new();
         while found.len() < count {
             assert!(started.elapsed() < READ_MAX, "{} of {count} messages arrived", found.len());
-            match self.consumer.poll(Duration::from_millis(200)) {
+            match self.client.poll(Duration::from_millis(200)) {
                 None => {}
                 Some(Ok(message)) => found.push(shape(&message)),
                 // A broker that was killed is told as well; the bound decides.
@@ -89,7 +90,8 @@ impl Reader {
     /// Everything that the topic holds now, of which nothing was read before.
     fn read_all<T>(&self, shape: impl Fn(&BorrowedMessage<'_>) -> T) -> Vec<T> {
         let held = (0..PARTITIONS).map(|partition| {
-            let (low, high) = self.consumer.fetch_watermarks(&self.topic, partition, READ_MAX).unwrap();
+            // tidy: foreign because rdkafka names it so
+            let (low, high) = self.client.fetch_watermarks(&self.topic, partition, READ_MAX).unwrap();
             (high - low) as usize
         });
         let count = held.sum();
