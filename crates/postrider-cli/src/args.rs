@@ -296,7 +296,7 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) subscription: String,
     /// Where to deliver to
-    #[arg(long, value_name = "stdout|file:PATH|null")]
+    #[arg(long, value_name = "stdout|file:PATH|null|URL")]
     pub(crate) sink: String,
     /// End as soon as nothing is left that can be delivered now
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! The Kafka sink against real Kafka.
 #![cfg(feature = "kafka")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[path = "support/ledger.rs"]
 mod ledger;
@@ -229,6 +230,39 @@ async fn what_is_too_large_for_the_topic_is_found_among_the_rest() {
     let found = Reader::new(&client(kafka), "narrow").read_all(held);
     assert!(found.iter().all(|event| event.key.as_deref() != Some("large")), "the key waits: {found:?}");
     ledger.compare(&found);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_a_refused_event_in_another_request_never_arrives() {
+    let kafka = kafka::shared();
+    make_topic(&client(kafka), "behind", 1, &[("max.message.bytes", "5000")]).await;
+    let mut cut = options(kafka, "behind");
+    // The refused event and the one behind it do not fit into one request.
+    cut.message_bytes_max = 10_000.try_into().unwrap();
+    for round in 0..5 {
+        let mut ledger = Ledger::new(&format!("behind-{round}"));
+        let (new, known) = (Some("new"), Some("known"));
+        let batch = [
+            // The broker has never heard of this producer.
+            ledger.emit(new, vec![b'x'; 8000]),
+            ledger.emit(new, vec![b'x'; 4000]),
+            // The broker knows it by the first, and the other two are under way at once.
+            ledger.emit(known, "x"),
+            ledger.emit(known, vec![b'x'; 8000]),
+            ledger.emit(known, vec![b'x'; 4000]),
+        ];
+        let outcomes = ledger.attempt(&open(&cut), &batch).await;
+        for refused in [0, 3] {
+            assert_eq!(failure(&outcomes[refused]).0, FailureClass::Permanent, "{outcomes:?}");
+        }
+        assert_eq!(
+            [&outcomes[1], &outcomes[2], &outcomes[4]],
+            [&Outcome::Untried, &Outcome::Ack, &Outcome::Untried]
+        );
+        let found = Reader::new(&client(kafka), "behind").read_all(held);
+        let behind = [1, 4].map(|place: usize| batch[place].dedup_id());
+        assert!(found.iter().all(|event| !behind.contains(&event.dedup_id)), "round {round}: {found:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

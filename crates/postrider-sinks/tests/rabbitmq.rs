@@ -1,5 +1,6 @@
 //! The RabbitMQ sink against a real RabbitMQ.
 #![cfg(feature = "rabbitmq")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[path = "support/ledger.rs"]
 mod ledger;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use postrider_core::{Error, ErrorKind, Result};
-use rdkafka::metadata::Metadata;
+use rdkafka::metadata::{Metadata, MetadataTopic};
 use rdkafka::producer::Producer as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
@@ -57,7 +57,7 @@ fn ask(producer: &Producer, topic: Option<&str>, bound: Duration) -> Result<Meta
 
 fn about_topic(name: &str, metadata: &Metadata) -> Result<String> {
     let topic = metadata.topics().iter().find(|topic| topic.name() == name);
-    let error = topic.and_then(|topic| topic.error()).map(Code::from);
+    let error = topic.and_then(MetadataTopic::error).map(Code::from);
     match (topic, error) {
         (Some(topic), None) => Ok(format!("topic `{name}` has {} partitions", topic.partitions().len())),
         (None, _) | (_, Some(Code::UnknownTopicOrPartition | Code::UnknownTopic)) => Ok(format!(

@@ -272,7 +272,7 @@ impl<'a> Sending<'a> {
                 self.fail(place, Failure::unavailable(format!("Kafka: {words}")));
             }
             Refusal::Unknown => {
-                self.fail(place, Failure::retry(format!("topic `{topic}` of Kafka: {words}")))
+                self.fail(place, Failure::retry(format!("topic `{topic}` of Kafka: {words}")));
             }
         }
     }
