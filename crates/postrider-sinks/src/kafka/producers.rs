@@ -1,6 +1,7 @@
 //! Where producers come from, and where they go.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -48,6 +49,7 @@ pub(super) struct Lease<'a> {
 pub(super) struct Heard {
     last: Mutex<Option<String>>,
     locked_out: watch::Sender<bool>,
+    is_dead: AtomicBool,
 }
 
 /// Where a client tells it.
@@ -187,6 +189,11 @@ impl Heard {
         last.as_ref().map(|last| format!(": {last}")).unwrap_or_default()
     }
 
+    /// Whether the producer has failed for good, so that it sends nothing more.
+    pub(super) fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Relaxed)
+    }
+
     pub(super) fn is_locked_out(&self) -> bool {
         *self.locked_out.borrow()
     }
@@ -207,6 +214,9 @@ impl ClientContext for Ear {
     fn error(&self, error: KafkaError, reason: &str) {
         if refusal::is_login(&error) {
             self.0.locked_out.send_replace(true);
+        }
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+            self.0.is_dead.store(true, Ordering::Relaxed);
         }
         let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
         // That all of them are down says less than why the last of them is.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use postrider_core::{Delivery, Failure, Key, Outcome, Result, Sink};
 use rdkafka::error::KafkaError;
-use rdkafka::producer::DeliveryFuture;
+use rdkafka::producer::{DeliveryFuture, Producer as _, PurgeConfig};
 use rdkafka::types::RDKafkaErrorCode;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::KafkaOptions;
 use super::producers::{Producer, Producers};
@@ -21,6 +21,10 @@ use crate::{FailedKeys, sizes};
 
 /// How often a batch may lose its producer before its events are sent one by one.
 const TOGETHER_MAX: u32 = 2;
+/// How often a producer that reports nothing is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long what is on its way may still be acked once a producer has failed.
+const LAST_ACKS_MAX: Duration = Duration::from_secs(1);
 
 /// Sends deliveries to Kafka. Clones share their producers.
 #[derive(Debug, Clone)]
@@ -284,9 +288,14 @@ impl<'a> Sending<'a> {
 }
 
 /// How long the records of a wave are waited for. What was reported by then counts, however late it is asked.
+///
+/// Once one has failed, or the producer has died, those that are still in its queue will never be sent, and nothing in it times
+/// out: they are purged, which reports them. Those on their way have a moment to be acked, and are purged then.
 struct Patience<'a> {
     end: Pin<Box<dyn Future<Output = Missed> + Send + 'a>>,
     ended: Option<Missed>,
+    producer: &'a Producer,
+    failed_at: Option<Instant>,
 }
 
 impl<'a> Patience<'a> {
@@ -297,30 +306,43 @@ impl<'a> Patience<'a> {
                 () = sleep_until(deadline) => Missed::Late,
             }
         });
-        Self { end, ended: None }
+        Self { end, ended: None, producer, failed_at: None }
     }
 
-    async fn wait_for(&mut self, report: DeliveryFuture) -> Result<(), Missed> {
-        let told = if let Some(missed) = &self.ended {
-            tokio::select! {
-                biased;
-                told = report => told,
-                () = ready(()) => return Err(missed.clone()),
-            }
-        } else {
-            tokio::select! {
-                biased;
-                told = report => told,
-                missed = &mut self.end => {
-                    self.ended = Some(missed.clone());
-                    return Err(missed);
+    async fn wait_for(&mut self, mut report: DeliveryFuture) -> Result<(), Missed> {
+        let told = loop {
+            if let Some(missed) = &self.ended {
+                tokio::select! {
+                    biased;
+                    told = &mut report => break told,
+                    () = ready(()) => return Err(missed.clone()),
                 }
             }
+            tokio::select! {
+                biased;
+                told = &mut report => break told,
+                missed = &mut self.end => self.ended = Some(missed),
+                () = sleep(LOOK_EVERY) => self.purge_if_failed(),
+            }
         };
-        match told {
+        let result = match told {
             Ok(Ok(_)) => Ok(()),
             Ok(Err((error, _))) => Err(Missed::Told(error)),
             Err(_) => Err(Missed::Told(KafkaError::Canceled)),
+        };
+        if result.is_err() {
+            self.failed_at.get_or_insert_with(Instant::now);
         }
+        result
+    }
+
+    fn purge_if_failed(&mut self) {
+        if self.producer.heard.is_dead() {
+            self.failed_at.get_or_insert_with(Instant::now);
+        }
+        let Some(failed_at) = self.failed_at else { return };
+        let queue = PurgeConfig::default().queue();
+        let is_over = failed_at.elapsed() > LAST_ACKS_MAX;
+        self.producer.client.purge(if is_over { queue.inflight() } else { queue });
     }
 }
