@@ -24,6 +24,7 @@ struct Tool {
 
 const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "build-essential", reason: "SQLite is compiled from C" },
+    Tool { program: "make", package: "build-essential", reason: "librdkafka is compiled from C" },
     Tool { program: "git", package: "git", reason: "commits and releases" },
     Tool { program: "strace", package: "strace", reason: "tests inject disk faults into system calls" },
     Tool {

@@ -22,6 +22,8 @@ use crate::text;
 pub(crate) fn init(args: &GlobalArgs, format: LogFormatArg, runs_long: bool, color: bool) {
     let filter = Targets::new()
         .with_target("postrider", level(args, runs_long))
+        // It writes messages that come back into its log whole, payload and all. What matters of it the sink tells.
+        .with_target("lapin", LevelFilter::OFF)
         .with_default(level(args, false).min(LevelFilter::WARN));
     let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     let layer = match format {

@@ -18,6 +18,7 @@
 //! | [`time_limit`] | how long does a sink wait? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
 //! | `nats`, `redis`, `http`, `exec` | NATS JetStream, Redis Streams, webhooks and programs, with the features of these names |
+//! | `kafka`, `rabbitmq` | the brokers of these names, if the features of these names are on |
 //!
 //! ```
 //! # async fn run() -> postrider_core::Result<()> {
@@ -37,11 +38,15 @@ pub mod failed_keys;
 pub mod file;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod null;
 #[cfg(any(feature = "nats", feature = "http", feature = "exec"))]
 mod per_key;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(test)]
@@ -64,9 +69,13 @@ pub use failed_keys::FailedKeys;
 pub use file::FileSink;
 #[cfg(feature = "http")]
 pub use http::HttpSink;
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::NullSink;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::RabbitMqSink;
 pub use secret::Secret;
 pub use spec::{AnySink, SinkOptions, SinkSpec};
 pub use stdout::StdoutSink;

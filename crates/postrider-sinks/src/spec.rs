@@ -21,9 +21,13 @@ use crate::exec::ExecOptions;
 use crate::file::FileOptions;
 #[cfg(feature = "http")]
 use crate::http::HttpOptions;
+#[cfg(feature = "kafka")]
+use crate::kafka::KafkaOptions;
 #[cfg(feature = "nats")]
 use crate::nats::NatsOptions;
 use crate::null::NullOptions;
+#[cfg(feature = "rabbitmq")]
+use crate::rabbitmq::RabbitMqOptions;
 #[cfg(feature = "redis")]
 use crate::redis::RedisOptions;
 use crate::stdout::StdoutOptions;
@@ -168,6 +172,10 @@ kinds! {
     Null(NullOptions) = "null";
     /// A file, one JSON object a line.
     File(FileOptions) = "file";
+    /// Topics of Kafka.
+    Kafka(KafkaOptions) = "kafka" if "kafka";
+    /// Exchanges of RabbitMQ.
+    RabbitMq(RabbitMqOptions) = "rabbitmq" if "rabbitmq";
     /// NATS JetStream.
     Nats(NatsOptions) = "nats" if "nats";
     /// Redis Streams.
