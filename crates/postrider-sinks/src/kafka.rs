@@ -10,7 +10,7 @@
 //!      sending the rest under a new epoch, as it otherwise would.
 //!   3. Nothing times out inside of it. The sink has one deadline for a batch; once that has passed, the producer is
 //!      thrown away with all that it holds, so that nothing of an earlier attempt is sent after a later one began.
-//!   4. The first event of a key in a batch travels ahead of the rest ([`wave`]): a broker that has never heard of a producer
+//!   4. The first event of a key in a batch travels ahead of the rest (`wave`): a broker that has never heard of a producer
 //!      takes any request from it as the first, even the second.
 //! - *Duplicates*: only of an event that was not acked, with the same deduplication id: what was on its way when a
 //!   deadline passed or the future was dropped may still arrive, once.
@@ -24,12 +24,12 @@
 //! | file | question it answers |
 //! |---|---|
 //! | this | what can be chosen? |
-//! | [`sink`] | what becomes of each event of a batch? |
-//! | [`wave`] | which events of a batch may be on their way at once? |
-//! | [`record`] | what is sent for one event, and is it small enough? |
-//! | [`producers`] | where do producers come from, and where do they go? |
-//! | [`refusal`] | what does an error of Kafka say about the event, the topic and the broker? |
-//! | [`look`] | what does a check find? |
+//! | `sink` | what becomes of each event of a batch? |
+//! | `wave` | which events of a batch may be on their way at once? |
+//! | `record` | what is sent for one event, and is it small enough? |
+//! | `producers` | where do producers come from, and where do they go? |
+//! | `refusal` | what does an error of Kafka say about the event, the topic and the broker? |
+//! | `look` | what does a check find? |
 
 mod look;
 mod producers;

@@ -18,10 +18,10 @@
 //! | file | question it answers |
 //! |---|---|
 //! | this | what can be chosen? |
-//! | [`sink`] | what becomes of each event of a batch? |
-//! | [`publication`] | what is published for one event? |
-//! | [`channels`] | where do channels come from, and when is the connection opened again? |
-//! | [`refusal`] | what does an error say about the event, the exchange and the broker? |
+//! | `sink` | what becomes of each event of a batch? |
+//! | `publication` | what is published for one event? |
+//! | `channels` | where do channels come from, and when is the connection opened again? |
+//! | `refusal` | what does an error say about the event, the exchange and the broker? |
 
 mod channels;
 mod publication;
