@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use postrider_core::{EventId, FailureClass, Outcome};
+use tracing::warn;
 
 /// Failures of this many different events in a row open the breaker. One event that fails over and over
 /// does not: it is that event's fault, and its retries must go on until it is a dead letter.
@@ -130,6 +131,21 @@ impl Breaker {
         self.failing.clear();
         newly
     }
+}
+
+/// Tells people that a receiver fails, and why if it says of itself that it is not available. Of an event's own failure the
+/// text stays in the store: it may hold what is in the event.
+pub(crate) fn tell(subscription: &str, event: EventId, outcome: &Outcome) {
+    let reason = match outcome {
+        Outcome::Retry(failure) if failure.class() == FailureClass::Unavailable => failure.message(),
+        _ => "see `postrider event why`",
+    };
+    warn!(
+        subscription,
+        event = event.0,
+        reason,
+        "the receiver fails: fewer events are handed out until it recovers"
+    );
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ fn every_key_is_understood() {
 
 #[test]
 fn all_mistakes_of_a_file_are_told_at_once() {
+    let forms = SinkSpec::forms();
     check(
         r#"
 stor = "sqlite://shop.db"
@@ -127,9 +128,11 @@ per_key = 2
             "p.toml:3:13: `for ever` is not a duration: write it as 500ms, 10s, 5m, 2h or 7d",
             "p.toml:5:1: the key `path` is missing",
             "p.toml:7:1: unknown key `pth`; did you mean `path`?",
-            "p.toml:10:8: there is no sink `fax`: use stdout, null or file:PATH",
+            &format!("p.toml:10:8: there is no sink `fax`: use {forms}"),
             "p.toml:14:1: `path` stands beside `url`; write type = \"…\" instead of url, with the options of that kind",
-            "p.toml:16:1: it does not say what kind of sink it is; write type = \"file\" and its options, or url = \"…\": stdout, null or file:PATH",
+            &format!(
+                "p.toml:16:1: it does not say what kind of sink it is; write type = \"file\" and its options, or url = \"…\": {forms}"
+            ),
             "p.toml:19:8: there is no sink `outt`; did you mean `out`?",
             "p.toml:20:15: 0 is out of bounds: use 1 to 10000",
             "p.toml:21:8: unknown value `qeue`; did you mean `queue`?",

@@ -166,9 +166,11 @@ impl Inbox {
         }
     }
 
-    /// The stream has told all that committed before this.
+    /// The stream has told all that committed before this. It may be followed by that, and a new slot is then confirmed, whether or not
+    /// anybody reads on just now.
     pub(super) fn come_to(&mut self, position: Lsn) {
         self.position = self.position.max(position);
+        self.join();
     }
 
     /// See [`super::Wal::was_read`]. What is gone must be seen, since nobody will be told of it again. A stream that has come

@@ -7,7 +7,7 @@ use postrider_core::{Delivery, LogStore};
 use tracing::warn;
 
 use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
-use crate::breaker::Permission;
+use crate::breaker::{self, Permission};
 use crate::handler::{Handle, Handling};
 use crate::lanes::{Attempted, HandOut, Shape};
 use crate::permits::Permit;
@@ -120,11 +120,7 @@ impl<S: LogStore> Owner<S> {
         if !self.breaker.is_calm() || !attempted.iter().all(acked) {
             for (id, attempted) in self.lanes.ids(ticket).into_iter().zip(&attempted) {
                 if self.breaker.note(id, &attempted.outcome, now) {
-                    warn!(
-                        subscription = self.origin.subscription,
-                        event = id.0,
-                        "the receiver fails: fewer events are handed out until it recovers"
-                    );
+                    breaker::tell(&self.origin.subscription, id, &attempted.outcome);
                 }
             }
         }

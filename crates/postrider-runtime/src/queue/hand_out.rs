@@ -8,7 +8,7 @@ use tokio::task::{Id, JoinError};
 use tracing::warn;
 
 use super::{Finished, Queue, panicked};
-use crate::breaker::Permission;
+use crate::breaker::{self, Permission};
 use crate::handler::Handling;
 use crate::lanes::{Attempted, HandOut};
 use crate::leases::{Judge, Tally};
@@ -120,11 +120,7 @@ impl<S: QueueStore> Queue<S> {
         if !self.breaker.is_calm() || !attempted.iter().all(acked) {
             for (id, attempted) in self.leases.ids(out).into_iter().zip(&attempted) {
                 if self.breaker.note(id, &attempted.outcome, now) {
-                    warn!(
-                        subscription = self.origin.subscription,
-                        event = id.0,
-                        "the receiver fails: fewer events are handed out until it recovers"
-                    );
+                    breaker::tell(&self.origin.subscription, id, &attempted.outcome);
                 }
             }
         }
