@@ -27,23 +27,13 @@ pub fn write_line(line: &mut Vec<u8>, delivery: &Delivery) {
 pub(super) fn write_object(line: &mut Vec<u8>, delivery: &Delivery) {
     let one_line = without_line_breaks(&delivery.payload);
     let json = serde_json::from_slice::<&RawValue>(&one_line).ok();
-    let object = Object {
-        id: delivery.id,
-        topic: delivery.topic.as_str(),
-        kind: delivery.kind.as_str(),
-        key: delivery.key.as_ref().map(postrider_core::Key::as_str),
-        payload: json,
-        payload_base64: json.is_none().then_some(Base64(&delivery.payload)),
-        headers: &delivery.headers,
-        created_at: delivery.created_at,
-        subscription: &delivery.origin.subscription,
-        attempt: delivery.attempt,
-    };
+    let object = Object::of(delivery, json);
     serde_json::to_writer(line, &object).expect("strings and checked JSON always serialize");
 }
 
+/// An event for whoever reads JSON.
 #[derive(Serialize)]
-struct Object<'a> {
+pub(crate) struct Object<'a> {
     id: EventId,
     topic: &'a str,
     #[serde(rename = "type")]
@@ -57,6 +47,24 @@ struct Object<'a> {
     created_at: Timestamp,
     subscription: &'a str,
     attempt: u32,
+}
+
+impl<'a> Object<'a> {
+    /// Of a payload that is JSON, with that as it is to stand there; of any other with none.
+    pub(crate) fn of(delivery: &'a Delivery, json: Option<&'a RawValue>) -> Self {
+        Self {
+            id: delivery.id,
+            topic: delivery.topic.as_str(),
+            kind: delivery.kind.as_str(),
+            key: delivery.key.as_ref().map(postrider_core::Key::as_str),
+            payload: json,
+            payload_base64: json.is_none().then_some(Base64(&delivery.payload)),
+            headers: &delivery.headers,
+            created_at: delivery.created_at,
+            subscription: &delivery.origin.subscription,
+            attempt: delivery.attempt,
+        }
+    }
 }
 
 /// Bytes that stand in JSON as a string.

@@ -1,10 +1,10 @@
 //! What passes between us and the program, one JSON object a line.
 
-use postrider_core::{Delivery, EventId, Failure, Headers, Outcome, Timestamp};
+use postrider_core::{Delivery, Failure, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::envelope::line::Base64;
+use crate::envelope::line::Object;
 
 /// An event. A payload that is JSON on one line stands in it as it was emitted; any other is `payload_base64`, so that bytes
 /// survive exactly.
@@ -12,38 +12,15 @@ pub(super) fn write(delivery: &Delivery, dedup_id: &str) -> Vec<u8> {
     #[derive(Serialize)]
     struct Line<'a> {
         dedup_id: &'a str,
-        id: EventId,
-        topic: &'a str,
-        #[serde(rename = "type")]
-        kind: &'a str,
-        key: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        payload: Option<&'a RawValue>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        payload_base64: Option<Base64<'a>>,
-        headers: &'a Headers,
-        created_at: Timestamp,
-        subscription: &'a str,
-        attempt: u32,
+        #[serde(flatten)]
+        event: Object<'a>,
     }
     let breaks = delivery.payload.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
     let json = serde_json::from_slice::<&RawValue>(&delivery.payload).ok().filter(|json| {
         // White space around it is not part of what is carried on.
         !breaks && json.get().len() == delivery.payload.len()
     });
-    let line = Line {
-        dedup_id,
-        id: delivery.id,
-        topic: delivery.topic.as_str(),
-        kind: delivery.kind.as_str(),
-        key: delivery.key.as_ref().map(postrider_core::Key::as_str),
-        payload: json,
-        payload_base64: json.is_none().then_some(Base64(&delivery.payload)),
-        headers: &delivery.headers,
-        created_at: delivery.created_at,
-        subscription: &delivery.origin.subscription,
-        attempt: delivery.attempt,
-    };
+    let line = Line { dedup_id, event: Object::of(delivery, json) };
     let mut text = Vec::with_capacity(delivery.payload.len() + 256);
     serde_json::to_writer(&mut text, &line).expect("strings and checked JSON always serialize");
     text.push(b'\n');
