@@ -174,6 +174,12 @@ pub(crate) struct BenchArgs {
     /// SQL of PGMQ, to be installed in the benchmark's database and measured beside a queue
     #[arg(long, value_name = "FILE")]
     pub(crate) pgmq: Option<std::path::PathBuf>,
+    /// A sink to measure beside its client library alone, as after `relay --sink` or as the JSON of its table; may be repeated
+    #[arg(long = "sink", value_name = "SINK")]
+    pub(crate) sinks: Vec<String>,
+    /// Events that such a sink gets at once, at the most; the runtime's choice if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=limits::BATCH_EVENTS_MAX as i64))]
+    pub(crate) batch_events: Option<u32>,
     /// Be one of the processes whose work is measured
     #[arg(long, hide = true)]
     pub(crate) member: bool,
@@ -212,6 +218,10 @@ pub(crate) enum BenchPart {
     QueueLatency,
     /// Draining a backlog
     Drain,
+    /// Relaying a backlog to each --sink
+    Sink,
+    /// From COMMIT to the ack of a --sink for Kafka, producers at full speed
+    SinkLatency,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -190,7 +190,9 @@ impl<'t> Reader<'t> {
             used.extend(sink.as_ref().map(|(name, _)| name.clone()));
             let (Some(store), Some((sink_name, Some(sink)))) = (store, sink) else { continue };
             let batch_events = keys.batch_events.map(|events| events.0 as usize);
-            let route = Route { store, settings, sink_name: Some(sink_name), sink, batch_events };
+            let latency_goal = keys.latency_goal.map(|goal| goal.0.0);
+            let route =
+                Route { store, settings, sink_name: Some(sink_name), sink, batch_events, latency_goal };
             routes.insert(name.into_inner(), route);
         }
         routes

@@ -64,6 +64,8 @@ pub const UNSETTLED_EVENTS_MAX: usize = 100_000;
 pub const SPAN_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Rows of one key that are read together once its failed event has been delivered.
 pub const RUN_EVENTS_MAX: usize = 100;
+/// Events of one batch that a sink gets; their bytes are bounded by [`SPAN_BYTES_MAX`].
+pub const BATCH_EVENTS_MAX: usize = 10_000;
 /// Due deliveries that are in memory at a time, per subscription.
 pub const DUE_LOADED_MAX: usize = 1_000;
 /// Keys that may wait behind failed events, per subscription. At this number reading stops, loudly:

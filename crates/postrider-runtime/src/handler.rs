@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use postrider_core::{Delivery, Failure, Outcome, Sink, limits};
 use tokio::time::Instant;
 
+use crate::batch_size::BatchSize;
 use crate::lanes::{Attempted, Shape};
 
 /// A hand-out of one lane stops after this long, so that one busy key does not keep its events from
@@ -70,13 +71,14 @@ where
 /// A sink, or a closure for a batch.
 pub(crate) struct Batch<K> {
     pub(crate) sink: K,
-    pub(crate) events_max: usize,
+    pub(crate) size: BatchSize,
 }
 
 impl<K: Sink> Handle for Batch<K> {
     fn shape(&self) -> Shape {
         let per_lane = if self.sink.keeps_order() { limits::RUN_EVENTS_MAX } else { 1 };
-        Shape { events: self.events_max, parts: self.events_max, per_lane }
+        let events = self.size.events();
+        Shape { events, parts: events, per_lane }
     }
 
     fn handle(self: Arc<Self>, deliveries: Vec<Delivery>, timeout: Duration) -> Handling {
@@ -86,6 +88,9 @@ impl<K: Sink> Handle for Batch<K> {
             let outcomes = guarded(timeout, async { self.sink.send(deliveries).await }).await;
             let took = began.elapsed();
             let mut outcomes = outcomes.unwrap_or_else(|failure| vec![Outcome::Retry(failure); count]);
+            if outcomes.iter().all(|outcome| *outcome == Outcome::Ack) {
+                self.size.note(count, took);
+            }
             // Surplus outcomes belong to nobody; missing ones count as failed, which `finish` sees to.
             outcomes.truncate(count);
             outcomes.into_iter().map(|outcome| Attempted { outcome, took }).collect()

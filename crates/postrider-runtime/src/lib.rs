@@ -20,11 +20,13 @@
 //! | `claims.rs` | how long may a claim be trusted? |
 //! | `reader.rs` | when is the log read on? |
 //! | `handler.rs`, `worker.rs` | what is done with an event? |
+//! | `batch_size.rs` | how many events does a batch hold? |
 //! | `breaker.rs`, `poller.rs` | when is a sick receiver asked again, when is the store? |
 //! | `permits.rs`, `in_place.rs` | how much may run at a time, and on which task? |
 //! | `schedules.rs` | who emits the events of schedules, and when? |
 //! | `maintenance.rs` | what happens to old events? |
 
+mod batch_size;
 mod breaker;
 mod call;
 mod claims;

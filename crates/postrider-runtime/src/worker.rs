@@ -3,9 +3,11 @@
 use std::error::Error as StdError;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postrider_core::{Delivery, LogStore, NewSubscription, Outcome, Sink};
 
+use crate::batch_size::BatchSize;
 use crate::handler::{Batch, BatchFn, Each, Handle};
 
 /// Events that a sink gets in one batch at the most, unless said otherwise.
@@ -29,6 +31,7 @@ const BATCH_EVENTS: usize = 500;
 pub struct Worker<H> {
     subscription: NewSubscription,
     batch_events: usize,
+    latency_goal: Option<Duration>,
     handler: H,
 }
 
@@ -68,13 +71,21 @@ impl Worker<()> {
     /// events: [`each`](Self::each), [`batch`](Self::batch), [`sink`](Self::sink) or
     /// [`transactional`](Self::transactional).
     pub fn new(subscription: NewSubscription) -> Self {
-        Self { subscription, batch_events: BATCH_EVENTS, handler: () }
+        Self { subscription, batch_events: BATCH_EVENTS, latency_goal: None, handler: () }
     }
 
     /// At most this many events in a batch.
     #[must_use]
     pub fn batch_events(mut self, events: usize) -> Self {
         self.batch_events = events.max(1);
+        self
+    }
+
+    /// Makes batches as large as the receiver deals with in this time, up to [`batch_events`](Self::batch_events): an event waits
+    /// no longer for the others of its batch.
+    #[must_use]
+    pub fn latency_goal(mut self, goal: Duration) -> Self {
+        self.latency_goal = Some(goal);
         self
     }
 
@@ -103,8 +114,8 @@ impl Worker<()> {
 
     /// Sends events to a sink, in batches.
     pub fn sink(self, sink: impl Sink) -> Worker<InTasks> {
-        let events_max = self.batch_events;
-        self.with(InTasks(Arc::new(Batch { sink, events_max })))
+        let size = BatchSize::new(self.batch_events, self.latency_goal);
+        self.with(InTasks(Arc::new(Batch { sink, size })))
     }
 
     /// Does the work inside the transaction that records the ack, so that both commit or neither does.
@@ -118,7 +129,8 @@ impl Worker<()> {
     }
 
     fn with<H>(self, handler: H) -> Worker<H> {
-        Worker { subscription: self.subscription, batch_events: self.batch_events, handler }
+        let Self { subscription, batch_events, latency_goal, handler: _ } = self;
+        Worker { subscription, batch_events, latency_goal, handler }
     }
 }
 

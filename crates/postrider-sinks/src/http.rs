@@ -12,6 +12,8 @@
 //! *Where to.* [`guard`](self) refuses what is no public address unless `allow` names it, see [`Allowed`].
 
 mod answer;
+#[cfg(feature = "bench")]
+pub(crate) mod bare;
 mod batches;
 mod guard;
 mod options;
@@ -73,6 +75,10 @@ struct Shared {
 
 impl HttpSink {
     async fn deliver(&self, delivery: &Delivery) -> Result<(), Failure> {
+        self.request(self.prepare(delivery)?).await
+    }
+
+    fn prepare(&self, delivery: &Delivery) -> Result<Request<Full<Bytes>>, Failure> {
         let options = &self.shared.options;
         let url = options.url_for(delivery)?;
         let message = options.envelope.wrap(delivery, Binding::Http)?;
@@ -82,15 +88,18 @@ impl HttpSink {
         for (name, value) in message.pairs() {
             add(&mut headers, name, value)?;
         }
-        self.request(url, id, headers, message.body.clone()).await
+        self.signed(url, id, headers, message.body.clone())
     }
 
-    /// Makes one request and judges its answer.
-    async fn request(&self, url: Uri, id: &str, mut headers: HeaderMap, body: Bytes) -> Result<(), Failure> {
+    /// A request with everything that receivers tell repeats and strangers by.
+    fn signed(
+        &self,
+        url: Uri,
+        id: &str,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
         let shared = &*self.shared;
-        let options = &shared.options;
-        shared.guard.check_url(&url).map_err(|refused| answer::of_refusal(&refused, options.host_reach()))?;
-        let host = url.authority().map(ToString::to_string).unwrap_or_default();
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         add(&mut headers, "webhook-id", id)?;
         add(&mut headers, "idempotency-key", id)?;
@@ -102,9 +111,19 @@ impl HttpSink {
             headers.insert(name, value.clone());
         }
         let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::from(options.method);
+        *request.method_mut() = Method::from(shared.options.method);
         *request.uri_mut() = url;
         *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    /// Makes one request and judges its answer.
+    async fn request(&self, request: Request<Full<Bytes>>) -> Result<(), Failure> {
+        let shared = &*self.shared;
+        let options = &shared.options;
+        let url = request.uri();
+        shared.guard.check_url(url).map_err(|refused| answer::of_refusal(&refused, options.host_reach()))?;
+        let host = url.authority().map(ToString::to_string).unwrap_or_default();
         let places = shared.places_at(&host);
         // Closed by nobody; the wait is bounded by the requests that hold the places, each with its limit.
         let _place = places.acquire().await;

@@ -31,6 +31,8 @@
 //! | `refusal` | what does an error of Kafka say about the event, the topic and the broker? |
 //! | `look` | what does a check find? |
 
+#[cfg(feature = "bench")]
+pub(crate) mod bare;
 mod look;
 mod producers;
 mod record;

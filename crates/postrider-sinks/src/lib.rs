@@ -15,6 +15,7 @@
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
 //! | `connection_slot` | who makes the connection that all share? |
 //! | `per_key` | how is a batch in flight at once and the events of a key one after the other? |
+//! | `bare` | how fast are the client libraries alone? (feature `bench`) |
 //! | [`time_limit`] | how long does a sink wait? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
 //! | `nats`, `redis`, `http`, `exec` | NATS JetStream, Redis Streams, webhooks and programs, with the features of these names |
@@ -29,6 +30,8 @@
 //! ```
 
 mod append;
+#[cfg(feature = "bench")]
+pub mod bare;
 #[cfg(any(feature = "nats", feature = "redis"))]
 mod connection_slot;
 pub mod envelope;

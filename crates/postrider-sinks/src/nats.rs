@@ -10,6 +10,8 @@
 //! the next batch makes a new one with secrets that are read anew. So the client's own buffer never sends an event long
 //! after it was given up, except one that it already held when the connection broke; the `Nats-Msg-Id` covers that.
 
+#[cfg(feature = "bench")]
+pub(crate) mod bare;
 mod failures;
 
 use std::fmt;
@@ -276,6 +278,23 @@ impl NatsSink {
 
     async fn publish(&self, connection: &Connection, delivery: &Delivery) -> Result<(), Failure> {
         let options = &self.shared.options;
+        let Prepared { subject, publish, bytes } = Prepared::of(delivery, options)?;
+        let told = |error| failures::of_publish(&error, &subject, options, connection, bytes);
+        let ack = connection.context.send_publish(subject.clone(), publish).await.map_err(&told)?;
+        ack.await.map(|_| ()).map_err(told)
+    }
+}
+
+/// An event that is ready for NATS.
+#[derive(Debug)]
+struct Prepared {
+    subject: String,
+    publish: PublishMessage,
+    bytes: usize,
+}
+
+impl Prepared {
+    fn of(delivery: &Delivery, options: &NatsOptions) -> Result<Self, Failure> {
         let subject = options.subject.render(delivery)?;
         check_subject(&subject)?;
         let message = options.envelope.wrap(delivery, Binding::Nats)?;
@@ -291,10 +310,9 @@ impl NatsSink {
         if let Some(stream) = &options.stream {
             headers.insert(NATS_EXPECTED_STREAM, stream.as_str());
         }
-        let publish = PublishMessage::build().payload(message.body.clone()).headers(headers);
-        let told = |error| failures::of_publish(&error, &subject, options, connection, message.bytes());
-        let ack = connection.context.send_publish(subject.to_string(), publish).await.map_err(&told)?;
-        ack.await.map(|_| ()).map_err(told)
+        let bytes = message.bytes();
+        let publish = PublishMessage::build().payload(message.body).headers(headers);
+        Ok(Self { subject: subject.into_owned(), publish, bytes })
     }
 }
 

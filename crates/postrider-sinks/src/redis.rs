@@ -12,6 +12,8 @@
 //! *Repeats.* Redis knows no deduplication id: an event whose answer was lost is in the stream twice, both times with the
 //! same `postrider-dedup-id`.
 
+#[cfg(feature = "bench")]
+pub(crate) mod bare;
 mod failures;
 
 use std::collections::HashMap;

@@ -7,6 +7,7 @@ mod group;
 mod postgres;
 mod queue;
 mod rounds;
+mod sinks;
 mod sqlite;
 mod wake;
 mod wal;

@@ -26,6 +26,7 @@ pub(crate) async fn run(url: &str, output: &Output) -> Result<u8> {
         sink_name: None,
         sink: SinkSpec::stdout(),
         batch_events: None,
+        latency_goal: None,
     };
     // The banner speaks of Ctrl-C, so that must work by the time it is read.
     let signalled = signal::shutdown()?;

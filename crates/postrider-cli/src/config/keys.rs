@@ -18,9 +18,6 @@ use crate::args::{
 pub(super) const TOP: [&str; 6] =
     ["store", "log_format", "drain_within", "retention", "pid_file", "health_file"];
 
-/// Events that a sink may get in one batch at the most.
-const BATCH_EVENTS_MAX: u32 = limits::RUN_EVENTS_MAX as u32;
-
 /// The config of `postrider relay`: stores, subscriptions and where their events go.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -111,7 +108,9 @@ pub(super) struct SubscriptionKeys {
     /// How long one attempt may take; 1m if left out
     pub(super) timeout: Option<Said<Length>>,
     /// Events that its sink gets in one batch at the most
-    pub(super) batch_events: Option<UpTo<BATCH_EVENTS_MAX>>,
+    pub(super) batch_events: Option<UpTo<{ limits::BATCH_EVENTS_MAX as u32 }>>,
+    /// Makes batches as large as the sink deals with in this time; batch_events is then the most they may have
+    pub(super) latency_goal: Option<Said<Length>>,
     /// In mode queue, how long a worker that says nothing is believed to work; 8s if left out
     pub(super) lease: Option<Said<Length>>,
     /// In mode queue, what one lease is for; block if left out

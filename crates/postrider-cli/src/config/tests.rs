@@ -56,6 +56,7 @@ members = "one"
 concurrency = 4
 timeout = "10s"
 batch_events = 50
+latency_goal = "20ms"
 
 [subscriptions.work]
 sink = "nowhere"
@@ -81,6 +82,7 @@ fn every_key_is_understood() {
     let audit = &plan.routes["audit"];
     assert_eq!(audit.store.to_string(), "sqlite://shop.db");
     assert_eq!((audit.sink.to_string().as_str(), audit.batch_events), ("file:audit.jsonl", Some(50)));
+    assert_eq!(audit.latency_goal, Some(Duration::from_millis(20)));
     assert_eq!((audit.settings.topics.len(), audit.settings.types.len()), (2, 1));
     assert_eq!((audit.settings.attempts, audit.settings.concurrency), (Some(3), Some(4)));
     let work = &plan.routes["work"].settings;

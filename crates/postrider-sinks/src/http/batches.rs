@@ -99,7 +99,7 @@ impl Run<'_> {
             let mut headers = HeaderMap::new();
             add(&mut headers, CONTENT_TYPE, content_type(options.envelope.format).unwrap_or_default())?;
             let url = options.url_for(&self.batch[places[0]])?;
-            self.sink.request(url, &self.id(places), headers, body).await
+            self.sink.request(self.sink.signed(url, &self.id(places), headers, body)?).await
         };
         match request.await {
             Ok(()) => {

@@ -12,7 +12,7 @@ use postrider_runtime::{Relay, Worker};
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{
     KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, group, panicked,
-    queue, start_relay, wake, wal,
+    queue, sinks, start_relay, wake, wal,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -49,7 +49,10 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::QueueLatency,
         BenchPart::Queue,
         BenchPart::Drain,
+        BenchPart::Sink,
+        BenchPart::SinkLatency,
     ];
+    let sinks = sinks::specs(args)?;
     // Not every server writes enough into its log to be asked for this by the way.
     let is_asked_for = |part: BenchPart| part != BenchPart::Wal || args.only.contains(&part);
     let wanted: Vec<BenchPart> =
@@ -79,6 +82,8 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
                 Some(pooler) => vec![drains_through(scratch, pooler, args.events as usize).await?],
                 None => drains(url, args.events as usize).await?,
             },
+            BenchPart::Sink => sinks::rates(url, &sinks, args).await?,
+            BenchPart::SinkLatency => sinks::latencies(url, &sinks, args.seconds).await?,
         });
         progress.advance(1);
     }

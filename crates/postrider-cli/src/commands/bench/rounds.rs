@@ -47,6 +47,10 @@ impl Samples {
         self.0.extend(other.0);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn median(&self) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

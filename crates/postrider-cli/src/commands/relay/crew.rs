@@ -298,7 +298,14 @@ mod tests {
 
     fn route(sink: &str, settings: SubscriptionArgs) -> Route {
         let store = StoreSpec::new("sqlite://p.db", SourceArg::Poll).unwrap();
-        Route { store, settings, sink_name: None, sink: sink.parse().unwrap(), batch_events: None }
+        Route {
+            store,
+            settings,
+            sink_name: None,
+            sink: sink.parse().unwrap(),
+            batch_events: None,
+            latency_goal: None,
+        }
     }
 
     #[track_caller]

@@ -111,6 +111,9 @@ impl<S: QueueStore> Delivering<S> {
         if let Some(events) = self.route.batch_events {
             worker = worker.batch_events(events);
         }
+        if let Some(goal) = self.route.latency_goal {
+            worker = worker.latency_goal(goal);
+        }
         let relay = Relay::new(self.store.clone()).name(&self.member).drain_within(self.drain_within);
         let relay = match &self.house {
             House::Own { retention, pulse } => relay.retention(Some(*retention)).pulse(pulse.clone()),

@@ -37,6 +37,7 @@ pub(crate) struct Route {
     pub(crate) sink_name: Option<String>,
     pub(crate) sink: SinkSpec,
     pub(crate) batch_events: Option<usize>,
+    pub(crate) latency_goal: Option<Duration>,
 }
 
 /// A store and how its log is read. The URL may hold a password; what is shown is what the store's own options show.
@@ -73,6 +74,7 @@ impl Plan {
             sink_name: None,
             sink: sink.parse()?,
             batch_events: None,
+            latency_goal: None,
         };
         Ok(Self {
             ends: Ends::once(args.once),
