@@ -25,6 +25,7 @@ mod settle;
 mod sweep;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use postrider_core::queue::{
     Ask, Claimed, EventProgress, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token,
@@ -123,18 +124,20 @@ impl QueueStore for PostgresStore {
 
     async fn sweep(&self, subscription: &Subscription) -> Result<Swept> {
         let id = subscription.id;
-        let unsure = self.inner.hints.unsure_lanes(id);
+        let hints = &self.inner.hints;
+        let (unsure, due_from) = (hints.unsure_lanes(id), hints.due_from(id, Instant::now()));
         let mut session = self.inner.settler.session().await?;
         let rests = self.inner.floors.of_sweep(session.id(), id, &unsure);
         let tx = session.begin().await?;
-        let (swept, ready, left) = sweep::sweep(&tx, subscription, rests).await?;
+        let cleaned = sweep::sweep(&tx, subscription, rests, due_from).await?;
         tx.commit("sweep a queue").await?;
-        self.inner.hints.sure(id, &unsure, &left);
-        if !ready.is_empty() {
-            self.inner.hints.lower(id, &ready);
+        hints.sure(id, &unsure, &cleaned.left);
+        hints.came_due(id, due_from, cleaned.due_from);
+        if !cleaned.ready.is_empty() {
+            hints.lower(id, &cleaned.ready);
             self.inner.wake.notify_waiters();
         }
-        Ok(swept)
+        Ok(cleaned.swept)
     }
 
     async fn delivery_cancel(&self, letter: &LetterId, actor: &str) -> Result<Option<Cancelled>> {

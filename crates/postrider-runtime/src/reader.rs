@@ -28,7 +28,7 @@ pub(crate) struct Reader<S: LogStore> {
     read_to: Position,
     pub(crate) poll_at: Duration,
     pub(crate) rest: Rest,
-    /// Whether the last read found the end of the log.
+    /// Whether the last read has looked at the end of the log and found nothing new.
     pub(crate) at_end: bool,
     /// Whether it found more than it brought.
     pub(crate) behind: bool,
@@ -72,7 +72,8 @@ impl<S: LogStore> Reader<S> {
     pub(crate) fn found(&mut self, chunk: &Chunk) {
         let found = !chunk.events.is_empty();
         self.behind = chunk.more;
-        self.at_end = !found && !chunk.more && !chunk.soon;
+        // One whose position moves may have been read from memory, which says nothing about this moment.
+        self.at_end = chunk.is_empty_at(self.read_to);
         let now = self.now();
         if found {
             self.poller.found(now);
@@ -114,5 +115,32 @@ impl<S: LogStore> Reader<S> {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider_core::{EventId, NewSubscription, ShardSet, Store};
+    use postrider_testkit::{ManualClock, MemoryStore};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_has_moved_over_what_it_does_not_want_is_not_at_the_end_yet() {
+        let store = MemoryStore::new(ManualClock::default());
+        store.subscription_create(NewSubscription::new("orders")).await.unwrap();
+        let member = store.member_join("ada").await.unwrap();
+        let taken = store.shards_take("orders", member, ShardSet::ALL).await.unwrap().unwrap();
+        let mut reader = Reader::new(store, taken.hold, taken.start, Instant::now());
+        let moved = Chunk::empty(taken.start.at(EventId(7)));
+        for (chunk, wanted) in [
+            (Chunk { soon: true, ..Chunk::empty(taken.start) }, false),
+            (moved.clone(), false),
+            (moved.clone(), true),
+            (Chunk { more: true, ..moved }, false),
+        ] {
+            reader.found(&chunk);
+            assert_eq!(reader.at_end, wanted, "{chunk:?}");
+        }
     }
 }

@@ -156,6 +156,9 @@ impl<S: QueueStore> Relay<S> {
 
     /// Runs until nothing is left that can be delivered now, or until `shutdown` resolves. Events with a
     /// later due time, waiting retries and paused subscriptions do not hold it up. It fires no schedules.
+    ///
+    /// What was committed before it began is delivered. What is emitted meanwhile, by handlers too, may be left for the next run:
+    /// each worker ends by itself.
     pub async fn run_until_idle(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary> {
         self.run_until(shutdown, true).await
     }

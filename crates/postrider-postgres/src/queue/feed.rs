@@ -83,6 +83,7 @@ pub(super) async fn feed(store: &Inner, hold: &Hold, feed: &Feed, ask: Option<As
     store.hints.put_ranks(id, &plan.new_ranks);
     store.hints.unsure(id, left.collect());
     store.hints.lower(id, &ready);
+    store.hints.due(id, feed.rows.iter().filter_map(|row| row.due_at).min());
     store.marked(hold, Some(feed.mark), standing)?;
     Ok(Done { front, claim: plan.claim.map(|claim| (claim, claimed)) })
 }

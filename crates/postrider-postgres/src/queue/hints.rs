@@ -7,11 +7,16 @@
 //! - tells its own claims of them ([`Hints::lower`]);
 //! - others look from the front on once a second;
 //! - everybody looks at everything once in ten seconds, whatever has gone wrong.
+//!
+//! A sweep that looks for rows whose time has come begins likewise where the last one has ended, for the same reason. Rows that
+//! are put off are due later than that; one that was due already when it was fed is told to the sweeps of its feeder's
+//! process, and the others find it when they look at everything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use postrider_core::Timestamp;
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
 
@@ -37,6 +42,9 @@ struct Known {
     fronts: BTreeMap<i16, i64>,
     front_at: Option<Instant>,
     all_at: Option<Instant>,
+    /// Where the last sweep for rows whose time has come has ended; none if the next one looks at all.
+    due_from: Option<Timestamp>,
+    all_due_at: Option<Instant>,
     /// Lanes of which it was not known whether somebody is in them.
     unsure: HashSet<Lane>,
 }
@@ -117,6 +125,33 @@ impl Hints {
     /// Somebody else has made rows ready, nobody knows which: the next claim looks at the front.
     pub(crate) fn look_again(&self, id: SubscriptionId) {
         self.lock().entry(id).or_default().front_at = None;
+    }
+
+    /// From which due time on a sweep looks for rows whose time has come.
+    pub(crate) fn due_from(&self, id: SubscriptionId, now: Instant) -> Option<Timestamp> {
+        let mut queues = self.lock();
+        let known = queues.entry(id).or_default();
+        if known.all_due_at.is_none_or(|at| now.duration_since(at) >= ALL_EVERY) {
+            (known.due_from, known.all_due_at) = (None, Some(now));
+        }
+        known.due_from
+    }
+
+    /// Takes in where a sweep has ended that looked from `from` on.
+    pub(crate) fn came_due(&self, id: SubscriptionId, from: Option<Timestamp>, to: Option<Timestamp>) {
+        let mut queues = self.lock();
+        let known = queues.entry(id).or_default();
+        // Otherwise somebody has told us of a row that this sweep did not see.
+        if known.due_from == from {
+            known.due_from = to;
+        }
+    }
+
+    /// Rows were fed, the first of which is due then.
+    pub(crate) fn due(&self, id: SubscriptionId, first: Option<Timestamp>) {
+        let mut queues = self.lock();
+        let known = queues.entry(id).or_default();
+        known.due_from = known.due_from.map(|from| first.map_or(from, |first| first.min(from)));
     }
 
     /// Which of some ranks have not been used before, as far as is known.
@@ -205,5 +240,23 @@ mod tests {
         assert_eq!(low(&hints), 100, "nothing was found, so that all that comes lies behind the front");
         hints.front_found(ID, BTreeMap::from([(0, 100), (3, 0)]), now + ALL_EVERY);
         assert_eq!(hints.scan(ID), Scan { ranks: vec![0, 3], lows: vec![i64::MIN, i64::MIN] });
+    }
+
+    #[test]
+    fn a_sweep_begins_where_the_last_one_ended() {
+        let (hints, now) = (Hints::default(), Instant::now());
+        let at = |us| Some(Timestamp::from_micros(us));
+        assert_eq!(hints.due_from(ID, now), None, "at first everything is looked at");
+        hints.came_due(ID, None, at(50));
+        hints.due(ID, at(70));
+        assert_eq!(hints.due_from(ID, now), at(50));
+        hints.due(ID, at(30));
+        assert_eq!(hints.due_from(ID, now), at(30), "it was late when it was fed");
+        hints.came_due(ID, at(50), at(60));
+        assert_eq!(hints.due_from(ID, now), at(30), "the sweep did not see it");
+        hints.came_due(ID, at(30), at(60));
+        assert_eq!(hints.due_from(ID, now), at(60));
+        assert_eq!(hints.due_from(ID, now + ALL_EVERY), None);
+        assert_eq!(hints.due_from(ID, now + ALL_EVERY), None, "until a sweep has looked at all");
     }
 }

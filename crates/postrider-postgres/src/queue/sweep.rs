@@ -6,7 +6,7 @@ use std::time::Duration;
 use postrider_core::queue::{Spans, Swept, Token};
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{EventId, Key, Result, Subscription, limits};
+use postrider_core::{EventId, Key, Result, Subscription, Timestamp, limits};
 use tokio_postgres::Row;
 
 use super::floors::Rest;
@@ -15,20 +15,32 @@ use super::lanes::{lanes_mend, lanes_next, lanes_replace, lanes_take, ready_read
 use super::rows::spans_of;
 use crate::error::Doing;
 use crate::session::Tx;
-use crate::values::For;
+use crate::values::{At, For};
 
 const WHAT: &str = "sweep a queue";
 
 /// Claims that one sweep reaps.
 const CLAIMS_MAX: i64 = 100;
 
-/// Sweeps a queue, and looks at lanes again in which rows may wait for nobody. Returns what is ready by it, and lanes that
-/// have to be looked at once more.
+/// What a sweep has done.
+pub(super) struct Cleaned {
+    pub(super) swept: Swept,
+    /// What is ready by it.
+    pub(super) ready: Vec<Ready>,
+    /// Lanes that have to be looked at once more.
+    pub(super) left: Vec<Lane>,
+    /// From which due time on the next sweep has to look.
+    pub(super) due_from: Option<Timestamp>,
+}
+
+/// Sweeps a queue, and looks at lanes again in which rows may wait for nobody. Rows that are due are looked for from
+/// `due_from` on.
 pub(super) async fn sweep(
     tx: &Tx<'_>,
     subscription: &Subscription,
     unsure: Vec<Rest>,
-) -> Result<(Swept, Vec<Ready>, Vec<Lane>)> {
+    due_from: Option<Timestamp>,
+) -> Result<Cleaned> {
     let id = subscription.id;
     let mut swept = Swept::default();
     let mut ready = Vec::new();
@@ -40,12 +52,13 @@ pub(super) async fn sweep(
     // From here on buckets are held alone, and nobody is waited for any more.
     let mended = lanes_mend(tx, subscription, unsure).await?;
     ready.extend(mended.ready);
-    swept.due = come_due(tx, subscription, &mut ready).await?;
-    if let Some(row) = tx.query_opt(sql!("queued_next_due"), &[&id.0], WHAT).await? {
+    let (due, due_from) = come_due(tx, subscription, due_from, &mut ready).await?;
+    swept.due = due;
+    if let Some(row) = tx.query_opt(sql!("queued_next_due"), &[&id.0, &due_from.map(At)], WHAT).await? {
         let seconds: f64 = row.try_get(0).doing(WHAT)?;
         swept.next_due_in = Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO));
     }
-    Ok((swept, ready, mended.left))
+    Ok(Cleaned { swept, ready, left: mended.left, due_from })
 }
 
 /// A claim whose lease has run out, which is locked; or rows of one that nobody works on any more.
@@ -145,32 +158,48 @@ pub(super) async fn block_apart(
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
+/// A row whose time has come.
+struct Due {
+    event: i64,
+    at: Timestamp,
+    /// The lane that it has to enter, if it is in none.
+    enters: Option<Lane>,
+}
+
+impl Due {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let (late, parks): (bool, bool) = (row.try_get(2)?, row.try_get(3)?);
+        let key = row.try_get::<_, Option<&str>>(1)?.filter(|_| !parks);
+        let enters = key.map(|key| Lane { key: Key::new(key), late });
+        Ok(Self { event: row.try_get(0)?, at: row.try_get::<_, At>(4)?.0, enters })
+    }
+}
+
 /// Makes rows ready whose time has come; those that are not in their lanes enter them, unless somebody is just leaving these.
-async fn come_due(tx: &Tx<'_>, subscription: &Subscription, ready: &mut Vec<Ready>) -> Result<u64> {
+/// How many they are, and where the next look begins: at the first that was left, or else where this one has ended.
+async fn come_due(
+    tx: &Tx<'_>,
+    subscription: &Subscription,
+    from: Option<Timestamp>,
+    ready: &mut Vec<Ready>,
+) -> Result<(u64, Option<Timestamp>)> {
     let id = subscription.id;
     let most = limits::SWEEP_ROWS_MAX as i64;
-    let rows = tx.query(sql!("queued_come_due"), &[&id.0, &most], WHAT).await?;
-    let (mut due, mut entering): (Vec<i64>, Vec<(i64, Lane)>) = (Vec::new(), Vec::new());
-    for row in &rows {
-        let event: i64 = row.try_get(0).doing(WHAT)?;
-        let key: Option<&str> = row.try_get(1).doing(WHAT)?;
-        let (late, parks): (bool, bool) = (row.try_get(2).doing(WHAT)?, row.try_get(3).doing(WHAT)?);
-        match key.filter(|_| !parks) {
-            Some(key) => entering.push((event, Lane { key: Key::new(key), late })),
-            None => due.push(event),
-        }
-    }
-    let lanes: HashSet<Lane> = entering.iter().map(|(_, lane)| lane.clone()).collect();
-    let (free, _) = lanes_take(tx, id, lanes.into_iter().map(Rest::all).collect()).await?;
+    let rows = tx.query(sql!("queued_come_due"), &[&id.0, &most, &from.map(At)], WHAT).await?;
+    let rows: Vec<Due> = rows.iter().map(Due::read).collect::<Result<_, _>>().doing(WHAT)?;
+    let lanes: HashSet<&Lane> = rows.iter().filter_map(|row| row.enters.as_ref()).collect();
+    let (free, _) = lanes_take(tx, id, lanes.into_iter().cloned().map(Rest::all).collect()).await?;
     let entered: HashSet<&Lane> = free.iter().map(|rest| &rest.lane).collect();
-    entering.retain(|(_, lane)| entered.contains(lane));
-    let waiting: Vec<i64> = entering.iter().map(|(event, _)| *event).collect();
-    due.extend(&waiting);
-    if due.is_empty() {
-        return Ok(0);
+    let (taken, left): (Vec<&Due>, Vec<&Due>) =
+        rows.iter().partition(|row| row.enters.as_ref().is_none_or(|lane| entered.contains(lane)));
+    let next = left.first().or(taken.last()).map(|row| row.at).or(from);
+    if taken.is_empty() {
+        return Ok((0, next));
     }
+    let due: Vec<i64> = taken.iter().map(|row| row.event).collect();
+    let waiting: Vec<i64> = taken.iter().filter(|row| row.enters.is_some()).map(|row| row.event).collect();
     let made = tx.query(sql!("queued_make_ready"), &[&id.0, &due, &waiting], WHAT).await?;
     ready.extend(made.iter().map(ready_read).collect::<Result<Vec<_>, _>>().doing(WHAT)?);
     ready.extend(lanes_next(tx, subscription, &free).await?);
-    Ok(due.len() as u64)
+    Ok((due.len() as u64, next))
 }

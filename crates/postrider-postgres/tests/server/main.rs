@@ -19,6 +19,7 @@ mod places;
 mod pooler;
 mod producers;
 mod queue_acks;
+mod queue_faults;
 mod queue_lanes;
 mod queue_limits;
 mod queues;

@@ -13,6 +13,7 @@ use postrider_core::{
     QueueStore, Store, Subscription,
 };
 use postrider_postgres::PostgresStore;
+use postrider_postgres::tokio_postgres::types::ToSql;
 use postrider_runtime::{Relay, Worker};
 use postrider_testkit::postgres::{Server, Settings, Version};
 use tokio::sync::Notify;
@@ -108,6 +109,48 @@ async fn eight_who_claim_share_no_event() {
             }
         }
         assert_eq!((seen.len(), stage.number(LEFT)), (events, 0), "{version:?}");
+    }
+}
+
+/// Ways that the planner may be kept from, in all combinations.
+const WAYS: [&str; 8] =
+    ["nestloop", "hashjoin", "mergejoin", "material", "indexscan", "bitmapscan", "seqscan", "sort"];
+
+/// However the server goes about it: a claim leases as many rows as it may, and notes these and no others.
+#[tokio::test]
+async fn a_claim_keeps_to_its_limit_under_any_plan() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let subscription = stage.store.subscription_create(queue().order(Order::None)).await.unwrap();
+        // What the planner knows is that there is nothing.
+        stage.run("analyze postrider.queued; analyze postrider.claim");
+        stage.run(
+            "insert into postrider.event (topic, type) select 'order', 'order' from generate_series(1, 300)",
+        );
+        feed(&stage, &subscription).await;
+        let statement = include_str!("../../sql/queued_claim.sql").replace("$8", "interval '1 min'");
+        let (rows, many) = (3_i64, 1_000_000_i64);
+        let (ranks, lows, member) = (vec![0_i16], vec![i64::MIN], 1_i64);
+        let told: [&(dyn ToSql + Sync); 7] =
+            [&subscription.id.0, &rows, &many, &many, &ranks, &lows, &member];
+        let mut session = stage.session().await;
+        run(&session, "set jit = off").await;
+        for kept_from in 0..1_usize << WAYS.len() {
+            let tx = session.transaction().await.unwrap();
+            for (n, way) in WAYS.iter().enumerate() {
+                let allowed = if kept_from >> n & 1 == 0 { "on" } else { "off" };
+                tx.batch_execute(&format!("set local enable_{way} = {allowed}")).await.unwrap();
+            }
+            let leased = tx.query(&statement, &told).await.unwrap().len();
+            let noted = "select count(*), (select sum(rows_left) from postrider.claim),
+                             (select count(*) from postrider.claim, unnest(rows) as row
+                              where row in (select event_id from postrider.queued where leased))
+                         from postrider.queued where leased";
+            let noted = tx.query_one(noted, &[]).await.unwrap();
+            let noted: (i64, i64, i64) = (noted.get(0), noted.get(1), noted.get(2));
+            assert_eq!((leased, noted), (3, (3, 3, 3)), "{version:?}, kept from {kept_from:b} of {WAYS:?}");
+            tx.rollback().await.unwrap();
+        }
     }
 }
 

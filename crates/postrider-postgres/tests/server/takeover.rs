@@ -1,7 +1,7 @@
 //! A process that sleeps through its lease loses what it held, and changes nothing when it wakes.
 
 use std::future::pending;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::stage::{Owner, Stage, connect, emit, open, until};
 
 /// Where a child of this test finds its store.
-const URL: &str = "POSTRIDER_TEST_URL";
+pub(crate) const URL: &str = "POSTRIDER_TEST_URL";
 const LEASE_MS: &str = "POSTRIDER_TEST_LEASE_MS";
 
 /// A relay that notes each delivery under its name.
@@ -35,10 +35,21 @@ async fn relay(url: &str, who: &'static str, lease: Duration) {
 }
 
 /// A process of its own, ended with the test.
-struct Sleeper(Child);
+pub(crate) struct Sleeper(Child);
 
 impl Sleeper {
-    fn signal(&self, signal: &str) {
+    /// This program again, which runs one test as the process of a child.
+    pub(crate) fn start(test: &str, variables: &[(&str, &str)]) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test])
+            .envs(variables.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
         let done = Command::new("kill").arg(signal).arg(self.0.id().to_string()).status().unwrap();
         assert!(done.success());
     }
@@ -68,14 +79,10 @@ const NOTICE_MAX: Duration = Duration::from_secs(2);
 async fn sleep_through(version: Version, lease: Duration) {
     let stage = Stage::on(version).await;
     stage.run(WATCH);
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "takeover::a_stopped_process_is_followed_and_changes_nothing_when_it_wakes"])
-        .env(URL, &stage.db.url)
-        .env(LEASE_MS, lease.as_millis().to_string())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn();
-    let sleeper = Sleeper(child.unwrap());
+    let sleeper = Sleeper::start(
+        "takeover::a_stopped_process_is_followed_and_changes_nothing_when_it_wakes",
+        &[(URL, &stage.db.url), (LEASE_MS, &lease.as_millis().to_string())],
+    );
     let p = stage.session().await;
     until(&stage, "select count(*) from postrider.subscription", 1).await;
     emit(&p, "k", "1").await;

@@ -1,12 +1,12 @@
 //! What is visible is delivered, once and in the order of its key, whoever else writes.
 
 use bytes::BytesMut;
-use postrider_core::Store;
+use postrider_core::{NewSubscription, Store};
 use postrider_postgres::tokio_postgres::Client;
 use postrider_postgres::tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use postrider_testkit::postgres::{Version, shared};
 
-use crate::stage::{Stage, connect, emit, run};
+use crate::stage::{AMPLE, Owner, Stage, connect, emit, run};
 
 const TABLES: &str = "create table agg (k text primary key, n int not null default 0);
                       insert into agg values ('k'), ('other')";
@@ -25,6 +25,48 @@ async fn a_lower_id_that_commits_later_is_delivered() {
         run(&a, "commit").await;
         assert_eq!(owner.read().await, ["low"], "{version:?}");
         assert_eq!(owner.read().await, [""; 0]);
+    }
+}
+
+/// What one subscription has read is given to others from memory, which ends where that one has looked. Whoever stays where it is
+/// has been told by the server that nothing is new.
+#[tokio::test]
+async fn whoever_stays_where_it_is_has_read_all_that_was_committed() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        stage.store.subscription_create(NewSubscription::new("few").topic("rare").unwrap()).await.unwrap();
+        let mut few = Owner::of(&stage.store, "few").await;
+        let mut all = stage.owner("all").await;
+        let p = stage.session().await;
+        let mut ends = 0;
+        for round in 0..30 {
+            emit(&p, "k", "not wanted").await;
+            // The rare one of the last round, and this.
+            assert_eq!(
+                to_the_end(&mut all).await.0,
+                if round == 0 { 1 } else { 2 },
+                "round {round} on {version:?}"
+            );
+            run(&p, "insert into postrider.event (topic, type) values ('rare', 'rare')").await;
+            let (read, seeming) = to_the_end(&mut few).await;
+            assert_eq!(read, 1, "round {round} on {version:?}");
+            ends += seeming;
+        }
+        assert!(ends > 0, "nothing was given from memory on {version:?}");
+    }
+}
+
+/// Reads until it stays where it is. How many events there were, and how often it might have seemed to be the end before.
+async fn to_the_end(owner: &mut Owner) -> (usize, usize) {
+    let (mut read, mut seeming) = (0, 0);
+    loop {
+        let before = owner.at;
+        let chunk = owner.step(AMPLE).await.unwrap();
+        if chunk.is_empty_at(before) {
+            return (read, seeming);
+        }
+        read += chunk.events.len();
+        seeming += usize::from(chunk.events.is_empty() && !chunk.more);
     }
 }
 
