@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use postrider_core::time::parse_duration;
+use postrider_core::unique::Scope;
 use postrider_core::{
     Error, EventId, Fair, LeaseBy, Members, Mode, OnDead, Order, Pattern, Rate, Result, RetryPolicy, Start,
     Timestamp, limits,
@@ -256,6 +257,9 @@ pub(crate) struct EmitArgs {
     /// Make a repeat harmless: an event with this key is written once, and its id is returned again
     #[arg(long, value_name = "TEXT")]
     pub(crate) idempotency_key: Option<String>,
+    /// Let the idempotency key count in the whole store, or among the events of this topic or type only
+    #[arg(long, default_value = "store", requires = "idempotency_key")]
+    pub(crate) scope: ScopeArg,
     /// Take the idempotency key for so long only, such as 10m; without it, for as long as the event is kept
     #[arg(
         long,
@@ -279,15 +283,36 @@ pub(crate) struct EmitArgs {
     )]
     pub(crate) count: Option<u64>,
     /// Emit one event per line of a file (- for stdin): JSON objects with topic, type, key, payload,
-    /// headers, due_at, idempotency_key, unique_for and replace, in transactions of at most 1,000 lines
+    /// headers, due_at, idempotency_key, scope, unique_for and replace, in transactions of at most 1,000 lines
     #[arg(
         long,
         value_name = "FILE|-",
         conflicts_with_all = [
-            "topic", "kind", "key", "payload", "raw", "headers", "due", "idempotency_key", "unique_for", "replace", "count"
+            "topic", "kind", "key", "payload", "raw", "headers", "due", "idempotency_key", "scope", "unique_for",
+            "replace", "count"
         ]
     )]
     pub(crate) jsonl: Option<PathBuf>,
+}
+
+/// Where an idempotency key counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ScopeArg {
+    #[default]
+    Store,
+    Topic,
+    Type,
+}
+
+impl From<ScopeArg> for Scope {
+    fn from(scope: ScopeArg) -> Self {
+        match scope {
+            ScopeArg::Store => Self::Store,
+            ScopeArg::Topic => Self::Topic,
+            ScopeArg::Type => Self::Kind,
+        }
+    }
 }
 
 /// Where a payload comes from.
@@ -830,7 +855,7 @@ mod tests {
             "up",
             "emit order",
             "emit order --key -1 --payload -5 --due 10m --header a=b=c --idempotency-key x",
-            "emit order --idempotency-key x --unique-for 10m --replace",
+            "emit order --idempotency-key x --scope type --unique-for 10m --replace",
             "emit order --payload - --raw --count 3 --due 2026-11-15T08:30:00Z",
             "emit --jsonl -",
             "relay --subscription a --sink stdout --from 17 --order none --on-dead hold --retry fixed:5s",
@@ -865,6 +890,9 @@ mod tests {
             ("emit order --count 2 --idempotency-key x", "cannot be used with"),
             ("emit order --replace", "--idempotency-key <TEXT>"),
             ("emit order --unique-for 10m", "--idempotency-key <TEXT>"),
+            ("emit order --scope topic", "--idempotency-key <TEXT>"),
+            ("emit order --idempotency-key x --scope here", "[possible values: store, topic, type]"),
+            ("emit --jsonl - --scope topic", "cannot be used with"),
             ("emit order --idempotency-key x --unique-for 0s", "keeps nobody out"),
             ("emit order --idempotency-key x --unique-for -1s", "negative"),
             ("emit order --idempotency-key x --unique-for 4000d", "check its unit"),

@@ -13,6 +13,7 @@ use postrider_core::{Error, ErrorKind, Event, Result, Timestamp, limits};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::args::ScopeArg;
 use crate::text;
 
 /// Lines, or rather events, that go into one transaction.
@@ -43,7 +44,7 @@ pub(crate) struct Batch {
 #[derive(Deserialize)]
 #[serde(
     deny_unknown_fields,
-    expecting = "an object with topic, type, key, payload, headers, due_at, idempotency_key, unique_for, replace"
+    expecting = "an object with topic, type, key, payload, headers, due_at, idempotency_key, scope, unique_for, replace"
 )]
 struct Line<'a> {
     #[serde(borrow)]
@@ -56,6 +57,7 @@ struct Line<'a> {
     headers: Option<BTreeMap<String, String>>,
     due_at: Option<Timestamp>,
     idempotency_key: Option<String>,
+    scope: Option<ScopeArg>,
     unique_for: Option<String>,
     #[serde(default)]
     replace: bool,
@@ -169,11 +171,12 @@ impl Line<'_> {
         let period = period.map_err(|error| format!("unique_for: {error}"))?;
         match self.idempotency_key {
             Some(key) => {
-                let unique = period.into_iter().fold(Unique::new(key), Unique::within);
+                let unique = Unique::new(key).scope(self.scope.unwrap_or_default().into());
+                let unique = period.into_iter().fold(unique, Unique::within);
                 event = event.unique(if self.replace { unique.replace() } else { unique });
             }
-            None if period.is_some() || self.replace => {
-                return Err("unique_for and replace need an idempotency_key".to_owned());
+            None if self.scope.is_some() || period.is_some() || self.replace => {
+                return Err("scope, unique_for and replace need an idempotency_key".to_owned());
             }
             None => {}
         }
@@ -187,6 +190,8 @@ const _: () = assert!(LINE_BYTES_MAX > limits::PAYLOAD_BYTES_MAX * 6 + limits::H
 mod tests {
     use std::time::Duration;
 
+    use postrider_core::unique::Scope;
+
     use super::*;
 
     fn lines(text: impl Into<Vec<u8>>) -> Lines {
@@ -195,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_full_line_becomes_an_event_with_its_payload_byte_for_byte() {
-        let line = r#"{"topic":"order","type":"order.created","key":"42","payload": {"n": 1.10} ,"headers":{"b":"2","a":"1"},"due_at":"2026-11-15T08:30:00Z","idempotency_key":"x","unique_for":"10m","replace":true}"#;
+        let line = r#"{"topic":"order","type":"order.created","key":"42","payload": {"n": 1.10} ,"headers":{"b":"2","a":"1"},"due_at":"2026-11-15T08:30:00Z","idempotency_key":"x","scope":"type","unique_for":"10m","replace":true}"#;
         let batch = lines(line).next_batch().unwrap().unwrap();
         let expected = Event::new("order")
             .kind("order.created")
@@ -204,7 +209,7 @@ mod tests {
             .header("a", "1")
             .header("b", "2")
             .due_at("2026-11-15T08:30:00Z".parse().unwrap())
-            .unique(Unique::new("x").within(Duration::from_secs(600)).replace());
+            .unique(Unique::new("x").scope(Scope::Kind).within(Duration::from_secs(600)).replace());
         assert_eq!(batch.events, [expected]);
     }
 
@@ -267,6 +272,8 @@ mod tests {
             ("{\"topic\":\"a\",\"due_at\":\"soon\"}", "is not a time such as"),
             ("{\"topic\":\"a\",\"replace\":true}", "need an idempotency_key"),
             ("{\"topic\":\"a\",\"unique_for\":\"10m\"}", "need an idempotency_key"),
+            ("{\"topic\":\"a\",\"scope\":\"topic\"}", "need an idempotency_key"),
+            ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"scope\":\"here\"}", "unknown variant `here`"),
             ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"unique_for\":\"soon\"}", "unique_for: "),
             ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"unique_for\":\"0s\"}", "keeps nobody out"),
             ("{\"topic\":\"a\",\"topic\":\"b\"}", "duplicate field"),

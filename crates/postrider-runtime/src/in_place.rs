@@ -8,9 +8,11 @@ use tokio::time::Instant;
 use crate::handler::Handling;
 use crate::lanes::Attempted;
 
-/// A handler that needs more than this before its first await runs on a task of its own from the start, so
-/// that several cores can share the work; a cheaper one is begun in place, which saves the task.
-const COST_MAX: Duration = Duration::from_micros(20);
+/// A hand-out that needs more than this before its first await runs on a task of its own from the start, so
+/// that several cores can share the work; a cheaper one is begun in place, which saves the task. That costs a microsecond or
+/// two for a hand-out, however many events it holds: a sink that makes a batch ready is worth one, a run of handlers that
+/// do nothing is not.
+const COST_MAX: Duration = Duration::from_micros(50);
 /// How often the cost is measured again.
 const PROBE_EVERY: u64 = 64;
 
@@ -25,7 +27,7 @@ pub(crate) struct InPlace {
 impl InPlace {
     /// Begins a hand-out in place, unless experience says that this would take long. Returns its outcomes if
     /// it is finished at once.
-    pub(crate) fn begin(&mut self, handling: &mut Handling, events: usize) -> Option<Vec<Attempted>> {
+    pub(crate) fn begin(&mut self, handling: &mut Handling) -> Option<Vec<Attempted>> {
         self.begun += 1;
         let measured = self.begun.is_multiple_of(PROBE_EVERY);
         if self.cost >= COST_MAX && !measured {
@@ -35,7 +37,7 @@ impl InPlace {
         // The waker is of no account: if it is not done at once, a task polls it again.
         let polled = handling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if let Some(began) = began {
-            self.cost = (self.cost * 3 + began.elapsed() / events.max(1) as u32) / 4;
+            self.cost = (self.cost * 3 + began.elapsed()) / 4;
         }
         match polled {
             Poll::Ready(attempted) => Some(attempted),

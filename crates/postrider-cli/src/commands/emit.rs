@@ -63,7 +63,8 @@ fn event(args: EmitArgs) -> Result<NewEvent> {
         event = event.header(name, value);
     }
     if let Some(key) = args.idempotency_key {
-        let unique = args.unique_for.into_iter().fold(Unique::new(key), Unique::within);
+        let unique = Unique::new(key).scope(args.scope.into());
+        let unique = args.unique_for.into_iter().fold(unique, Unique::within);
         event = event.unique(if args.replace { unique.replace() } else { unique });
     }
     Ok(match args.due {

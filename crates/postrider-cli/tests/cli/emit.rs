@@ -95,6 +95,21 @@ fn a_key_may_be_taken_for_a_while_and_taken_over() {
 }
 
 #[test]
+fn a_key_may_count_within_a_topic_or_a_type() {
+    let place = Place::new();
+    let emit = |topic: &str, kind: &str, scope: &str| {
+        let args = ["emit", topic, "--type", kind, "--idempotency-key", "once", "--scope", scope];
+        place.json(&args)["id"].as_i64().unwrap()
+    };
+    assert_eq!((emit("a", "x", "topic"), emit("b", "x", "topic"), emit("a", "y", "topic")), (1, 2, 1));
+    assert_eq!((emit("a", "x", "type"), emit("a", "y", "type"), emit("a", "x", "type")), (3, 4, 3));
+    assert_eq!((emit("a", "x", "store"), emit("b", "y", "store")), (5, 5));
+    let line = r#"{"topic":"b","type":"x","idempotency_key":"once","scope":"topic"}"#;
+    let ran = place.piped(&["emit", "--jsonl", "-", "--json"], line);
+    assert_eq!(ran.stdout, "{\"count\":1,\"first_id\":2,\"last_id\":2}\n", "{ran:?}");
+}
+
+#[test]
 fn lines_become_events() {
     let place = Place::new();
     let lines = r#"{"topic":"order","type":"order.created","key":"1","payload":{"n": 1.0},"headers":{"a":"b"},"idempotency_key":"x"}

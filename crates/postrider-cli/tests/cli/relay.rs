@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, Read as _};
 
 use rustix::process::Signal;
@@ -110,6 +111,26 @@ fn a_signal_drains_and_ends_well() {
         assert_eq!(running.ended().code(), Some(0), "{signal:?}");
         assert_eq!(place.json(&["stats"])["members"], json!([]));
     }
+}
+
+/// What it has in its hands is finished or given back: nobody waits for a lease to run out, and nothing comes twice.
+#[test]
+fn a_signal_leaves_nothing_of_a_queue_leased() {
+    let place = Place::new();
+    place.ok(&["emit", "order", "--count", "3000"]);
+    let args = ["relay", "--subscription", "jobs", "--mode", "queue", "--lease-by", "event", "--lease", "1h"];
+    let args = [&args[..], &["--sink", "file:out.jsonl"]].concat();
+    let running = Running::start(place.command(&args), AT_WORK);
+    until("some events are delivered", || !place.delivered("out.jsonl").is_empty());
+    running.signal(Signal::TERM);
+    assert_eq!(running.ended().code(), Some(0));
+    let report = &place.json(&["subscription", "list"])[0];
+    assert_eq!(report["leased"], json!(0), "{report}");
+    place.ok(&[&args[..], &["--once"]].concat());
+    let ids: Vec<i64> =
+        place.delivered("out.jsonl").iter().map(|event| event["id"].as_i64().unwrap()).collect();
+    let each: BTreeSet<i64> = ids.iter().copied().collect();
+    assert_eq!((ids.len(), each.len()), (3000, 3000));
 }
 
 #[test]

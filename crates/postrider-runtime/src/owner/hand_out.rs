@@ -57,7 +57,7 @@ impl<S: LogStore> Owner<S> {
         let HandOut { ticket, deliveries } = out;
         let events = deliveries.len();
         let mut handling = Arc::clone(handle).handle(deliveries, timeout);
-        match self.in_place.begin(&mut handling, events) {
+        match self.in_place.begin(&mut handling) {
             Some(attempted) => self.finish(ticket, attempted, now),
             None => self.begin_task(ticket, events, handling, permit),
         }

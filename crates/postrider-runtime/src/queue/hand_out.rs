@@ -53,7 +53,7 @@ impl<S: QueueStore> Queue<S> {
         let HandOut { ticket: out, deliveries } = out;
         let events = deliveries.len();
         let mut handling = Arc::clone(&self.handle).handle(deliveries, timeout);
-        match self.in_place.begin(&mut handling, events) {
+        match self.in_place.begin(&mut handling) {
             Some(attempted) => self.finish_out(out, attempted, now),
             None => self.begin_task(out, events, handling, permit),
         }
