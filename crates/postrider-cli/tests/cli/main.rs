@@ -12,6 +12,7 @@
 //! | `roles` | can each role do with the binary what it is for? |
 //! | `schedule` | are events emitted at their times, each once? |
 //! | `source` | are slots removed, and outbox tables attached? |
+//! | `languages` | do events arrive that programs in other languages emit? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
 //! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
 //! | `kill` | is anything lost when processes are killed at any moment? |
@@ -27,6 +28,7 @@ mod emit;
 mod harness;
 mod inspect;
 mod kill;
+mod languages;
 mod relay;
 mod reload;
 mod roles;
