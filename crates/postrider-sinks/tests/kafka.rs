@@ -407,6 +407,12 @@ async fn a_change_of_leaders_loses_nothing_and_turns_nothing_around() {
     let mut kafka = Kafka::start_cluster();
     make_topic(&client(&kafka), "orders", 3, &[]).await;
     make_topic(&client(&kafka), "careful", 3, &[("min.insync.replicas", "3")]).await;
+    let leads = |kafka: &Kafka, node: usize, leader: i32| {
+        let told = kafka.metadata(node, "orders").unwrap();
+        told.leaders.iter().any(|(_, of_partition)| *of_partition == leader)
+    };
+    // In the protocol, nodes are counted from 1.
+    assert!(leads(&kafka, 1, 1), "the node that is about to be killed has something to lead");
     let sink = open(&options(&kafka, "orders"));
     let mut ledger = Ledger::new("leaders");
     for round in 0..12 {
@@ -429,6 +435,8 @@ async fn a_change_of_leaders_loses_nothing_and_turns_nothing_around() {
     let found = Reader::new(&config, "orders").read_all(held);
     assert!(found.len() >= 2400, "{}", found.len());
     ledger.compare(&found);
+
+    assert!(!leads(&kafka, 1, 1), "others have taken over");
 
     // With a node down the topic has too few replicas in sync: nothing is acked, and no attempt is counted.
     let mut ledger = Ledger::new("careful");

@@ -256,13 +256,12 @@ impl Ledger {
         let mut last: HashMap<&str, u64> = HashMap::new();
         for event in arrived {
             assert_eq!(emitted.get(&event.number), Some(&event.key), "{who}: never emitted: {event:?}");
-            match ids.insert(event.number, &event.dedup_id) {
-                Some(id) => assert_eq!(id, event.dedup_id, "{who}: it came again under another id"),
-                None => {
-                    let before = last.insert(&event.key, event.number);
-                    assert!(before < Some(event.number), "{who}: {event:?} came after {before:?}");
-                }
+            if let Some(id) = ids.insert(event.number, &event.dedup_id) {
+                assert_eq!(id, event.dedup_id, "{who}: it came again under another id");
+                continue;
             }
+            let before = last.insert(&event.key, event.number);
+            assert!(before < Some(event.number), "{who}: {event:?} came after {before:?}");
         }
         let lost: Vec<_> = emitted.keys().filter(|number| !ids.contains_key(number)).collect();
         assert!(lost.is_empty(), "{who}: {} of {} are lost: {lost:?}", lost.len(), emitted.len());

@@ -36,8 +36,8 @@ impl Sinks {
     fn place(&self, spec: &SinkSpec) -> Arc<OnceCell<AnySink>> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|place| place.sink.strong_count() > 0);
-        let found = places.iter().filter(|place| place.spec == *spec && !place.is_stale());
-        found.filter_map(|place| place.sink.upgrade()).next().unwrap_or_else(|| {
+        let mut usable = places.iter().filter(|place| place.spec == *spec && !place.is_stale());
+        usable.find_map(|place| place.sink.upgrade()).unwrap_or_else(|| {
             let sink = Arc::new(OnceCell::new());
             places.push(Place { spec: spec.clone(), sink: Arc::downgrade(&sink) });
             sink
