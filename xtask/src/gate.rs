@@ -86,7 +86,7 @@ fn phases(extent: Extent, seeds: Option<u32>, deny: bool) -> Vec<Phase> {
 impl Action {
     fn run(&self, root: &Path) -> Result<()> {
         match self {
-            Self::Setup => setup::run(),
+            Self::Setup => setup::run(root),
             Self::Tidy => tidy::run(root),
             Self::Cargo { arguments, variables } => {
                 let variables = variables.iter().map(|(name, value)| (*name, value.as_str()));

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 fn run(arguments: &[String]) -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["setup"] => setup::run(),
+        ["setup"] => setup::run(&root()?),
         ["test", options @ ..] => gate::run(&root()?, Extent::Test, seeds(options)?),
         ["ci", options @ ..] => gate::run(&root()?, Extent::Ci, seeds(options)?),
         ["tidy"] => tidy::run(&root()?),

@@ -4,6 +4,7 @@
 //! optional: a test that cannot run for want of a tool would otherwise pass without having tested.
 
 mod cache;
+mod drivers;
 mod kafka;
 mod postgresql_18;
 mod services;
@@ -63,6 +64,12 @@ const TOOLS: &[Tool] = &[
     },
     Tool { program: "java", package: "openjdk-17-jre-headless", reason: "Kafka runs on it" },
     Tool { program: "mvn", package: "maven", reason: "Kafka comes as Maven artifacts" },
+    Tool {
+        program: "/usr/lib/python3/dist-packages/psycopg/__init__.py",
+        package: "python3-psycopg",
+        reason: "the example in Python emits through it",
+    },
+    Tool { program: "go", package: "golang-go", reason: "the example in Go is built with it" },
 ];
 
 /// Debian's package of PostgreSQL makes a cluster and starts it, on the port that everybody tries first, unless a
@@ -83,8 +90,8 @@ const COMPONENTS: &[Component] = &[
     Component { subcommand: "clippy", name: "clippy", reason: "lints are checked" },
 ];
 
-/// Installs what is missing.
-pub(crate) fn run() -> Result<()> {
+/// Installs what is missing for the workspace in `root`.
+pub(crate) fn run(root: &Path) -> Result<()> {
     let missing: Vec<&Tool> = TOOLS.iter().filter(|tool| !on_path(tool.program)).collect();
     for tool in &missing {
         eprintln!("missing: {} ({}); installing package {}", tool.program, tool.reason, tool.package);
@@ -100,6 +107,7 @@ pub(crate) fn run() -> Result<()> {
     }
     postgresql_18::run()?;
     kafka::run()?;
+    drivers::run(root)?;
     eprintln!("this machine is ready: {}", present());
     Ok(())
 }

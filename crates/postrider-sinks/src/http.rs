@@ -43,6 +43,7 @@ use self::answer::Reach;
 use self::guard::Guard;
 use self::signature::Signer;
 use crate::envelope::names;
+use crate::secret::Exposed;
 use crate::{Binding, per_key, sizes};
 
 /// Events of one batch that are on their way at a time, over all hosts.
@@ -67,6 +68,8 @@ struct Shared {
     signer: Signer,
     /// The headers of every request, secrets among them.
     headers: HeaderMap,
+    /// The secrets as they were read.
+    exposed: Vec<Exposed>,
     /// Requests in flight for each host.
     hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// The one receiver has answered 410.

@@ -50,6 +50,12 @@ pub trait SinkOptions: fmt::Display + Sized + Send + Sync {
     /// Looks whether the receiver can be reached and lets us send, and changes nothing. Gives sentences, without a full
     /// stop, of what was found and of what opening and sending would create.
     fn check(&self) -> impl Future<Output = Result<Vec<String>>> + Send;
+
+    /// Whether a sink that was opened by these options has to be opened again to work as it would now: its secrets have
+    /// changed, or it has given its receiver up. Most sinks read their secrets for each connection, and give up nobody.
+    fn is_stale(&self, _sink: &Self::Sink) -> bool {
+        false
+    }
 }
 
 /// From one list of kinds: the enum of options, the enum of sinks, and every match over them.
@@ -95,6 +101,15 @@ macro_rules! kinds {
             pub async fn check(&self) -> Result<Vec<String>> {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$kind(options) => options.check().await,)+
+                }
+            }
+
+            /// Whether a sink that this opened has to be opened again to work as it would now.
+            pub fn is_stale(&self, sink: &AnySink) -> bool {
+                match (self, sink) {
+                    $($(#[cfg(feature = $feature)])?
+                    (Self::$kind(options), AnySink::$kind(sink)) => options.is_stale(sink),)+
+                    _ => false,
                 }
             }
 

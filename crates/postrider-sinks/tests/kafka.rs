@@ -4,7 +4,10 @@
 
 #[path = "support/ledger.rs"]
 mod ledger;
+#[path = "support/network.rs"]
+mod network;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ledger::{Held, Ledger};
@@ -15,6 +18,7 @@ use postrider_sinks::{KafkaSink, Secret, SinkOptions};
 use postrider_testkit::brokers::Credentials;
 use postrider_testkit::brokers::kafka::{self, Kafka};
 use postrider_testkit::receiver::{Received, check_sink};
+use postrider_testkit::tcp_proxy::Proxy;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 // tidy: foreign because rdkafka names it so
@@ -338,19 +342,35 @@ async fn a_broker_with_a_login_takes_the_right_one_and_topics_are_not_made_unask
     make_topic(&config, "orders", 1, &[]).await;
     assert_eq!(right.check().await.unwrap()[1], "topic `orders` has 3 partitions");
     assert_eq!(ledger.attempt(&open(&right), &batch).await, [Outcome::Ack]);
+
+    // A password that was changed where it is kept is found by the next producer.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("password");
+    std::fs::write(&path, "canary").unwrap();
+    let place = format!("file:{}", path.display()).parse().unwrap();
+    let rotated = open(&KafkaOptions { password: Some(place), ..right.clone() });
+    let batch = [ledger.emit(Some("a"), "y")];
+    assert_eq!(failure(&ledger.attempt(&rotated, &batch).await[0]).0, FailureClass::Unavailable);
+    std::fs::write(&path, "secret\n").unwrap();
+    assert_eq!(ledger.attempt(&rotated, &batch).await, [Outcome::Ack]);
     ledger.compare(&Reader::new(&config, "orders").read_all(held));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broker_that_hangs_or_dies_in_the_middle_of_a_batch_loses_nothing() {
-    let mut kafka = Kafka::start();
+async fn a_network_that_fails_and_a_broker_that_hangs_or_dies_lose_nothing() {
+    // Nobody listens there yet.
+    let proxy = Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1)));
+    let through = kafka::Settings { advertised: Some(proxy.address()), ..Default::default() };
+    let mut kafka = Kafka::start_with(&through);
+    proxy.set_target(SocketAddr::from(([127, 0, 0, 1], kafka.port())));
     make_topic(&client(&kafka), "orders", 1, &[]).await;
-    let mut hasty = options(&kafka, "orders");
+    let mut hasty = KafkaOptions::new(&proxy.address().to_string(), "orders".parse().unwrap()).unwrap();
     hasty.timeout_ms = 3000.try_into().unwrap();
     let sink = open(&hasty);
     let mut ledger = Ledger::new("dies");
     let first = ledger.emit_turns(10, 10);
     ledger.deliver(&open(&options(&kafka, "orders")), first).await;
+    network::fail_in_every_way(&sink, &proxy, &mut ledger).await;
 
     // It takes bytes and acks nothing: neither do we.
     kafka.freeze_node(0);
@@ -365,7 +385,7 @@ async fn a_broker_that_hangs_or_dies_in_the_middle_of_a_batch_loses_nothing() {
     kafka.thaw_node(0);
     ledger.deliver(&sink, batch).await;
 
-    for _ in 0..3 {
+    for _ in 0..2 {
         let batch = ledger.emit_turns(20, 100);
         let (kafka_again, ()) = tokio::join!(
             tokio::task::spawn_blocking(move || {
@@ -378,7 +398,7 @@ async fn a_broker_that_hangs_or_dies_in_the_middle_of_a_batch_loses_nothing() {
         kafka = kafka_again.unwrap();
     }
     let found = Reader::new(&client(&kafka), "orders").read_all(held);
-    assert!(found.len() >= 6200, "{}", found.len());
+    assert!(found.len() >= 4700, "{}", found.len());
     ledger.compare(&found);
 }
 
@@ -386,6 +406,13 @@ async fn a_broker_that_hangs_or_dies_in_the_middle_of_a_batch_loses_nothing() {
 async fn a_change_of_leaders_loses_nothing_and_turns_nothing_around() {
     let mut kafka = Kafka::start_cluster();
     make_topic(&client(&kafka), "orders", 3, &[]).await;
+    make_topic(&client(&kafka), "careful", 3, &[("min.insync.replicas", "3")]).await;
+    let leads = |kafka: &Kafka, node: usize, leader: i32| {
+        let told = kafka.metadata(node, "orders").unwrap();
+        told.leaders.iter().any(|(_, of_partition)| *of_partition == leader)
+    };
+    // In the protocol, nodes are counted from 1.
+    assert!(leads(&kafka, 1, 1), "the node that is about to be killed has something to lead");
     let sink = open(&options(&kafka, "orders"));
     let mut ledger = Ledger::new("leaders");
     for round in 0..12 {
@@ -408,4 +435,20 @@ async fn a_change_of_leaders_loses_nothing_and_turns_nothing_around() {
     let found = Reader::new(&config, "orders").read_all(held);
     assert!(found.len() >= 2400, "{}", found.len());
     ledger.compare(&found);
+
+    assert!(!leads(&kafka, 1, 1), "others have taken over");
+
+    // With a node down the topic has too few replicas in sync: nothing is acked, and no attempt is counted.
+    let mut ledger = Ledger::new("careful");
+    let batch = ledger.emit_turns(20, 3);
+    let hasty = KafkaOptions { timeout_ms: 4000.try_into().unwrap(), ..options(&kafka, "careful") };
+    for outcome in ledger.attempt(&open(&hasty), &batch).await {
+        assert!(
+            outcome == Outcome::Untried || failure(&outcome).0 == FailureClass::Unavailable,
+            "{outcome:?}"
+        );
+    }
+    kafka.start_node_again(0);
+    ledger.deliver(&open(&options(&kafka, "careful")), batch).await;
+    ledger.compare(&Reader::new(&config, "careful").read_all(held));
 }

@@ -4,12 +4,18 @@
 
 #[path = "parts/carrier.rs"]
 mod carrier;
+#[path = "support/ledger.rs"]
+mod ledger;
+#[path = "support/network.rs"]
+mod network;
 
 use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use async_nats::jetstream::{self, Context, stream::Stream};
 use carrier::Carrier;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt as _};
+use ledger::{Held, Ledger};
 use postrider_core::{FailureClass, Outcome, Sink};
+use postrider_sinks::envelope::names;
 use postrider_sinks::nats::{NatsOptions, NatsSink};
 use postrider_sinks::{SinkOptions, envelope};
 use postrider_testkit::brokers::Credentials;
@@ -130,6 +136,126 @@ async fn a_server_that_does_not_answer_is_given_up_at_the_limit() {
     proxy.heal();
     carrier.send_all(&sink, 100).await;
     assert_eq!(carrier.compare(&held(&nats.url(), "silent").await), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_that_fails_in_every_way_loses_nothing() {
+    let nats = nats::shared();
+    let mut stream = stream(&nats.url(), "network").await;
+    let proxy = Proxy::start(nats.address());
+    let sink = impatient(&format!("nats://{}", proxy.address()), "network.x").await;
+    let mut ledger = Ledger::new("network");
+    network::fail_in_every_way(&sink, &proxy, &mut ledger).await;
+    let count = stream.info().await.unwrap().state.messages;
+    let held = held_from(&stream, 0, count as usize).await.into_iter().map(|received| {
+        let key = received.headers.iter().find(|(name, _)| name == names::KEY).map(|(_, key)| key.clone());
+        Held { key, dedup_id: received.dedup_id }
+    });
+    let held: Vec<_> = held.collect();
+    ledger.compare(&held);
+    let ids: std::collections::HashSet<_> = held.iter().map(|event| &event.dedup_id).collect();
+    assert_eq!(ids.len(), held.len(), "the stream drops repeats by their id");
+}
+
+/// Whoever may, can answer in an inbox: each ack comes twice here, and none counts for another event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ack_that_comes_twice_counts_for_its_own_event_alone() {
+    let url = nats::shared().url();
+    let config = Config {
+        name: "twice".to_owned(),
+        subjects: vec!["twice.>".to_owned()],
+        max_message_size: 5000,
+        ..Default::default()
+    };
+    context(&url).await.create_stream(config).await.unwrap();
+    let echo = async_nats::connect(&url).await.unwrap();
+    let mut acks = echo.subscribe("_INBOX.>").await.unwrap();
+    echo.flush().await.unwrap();
+    let (echoed, mut echoes) = tokio::sync::watch::channel(0);
+    tokio::spawn(async move {
+        while let Some(ack) = acks.next().await {
+            let is_echo = ack.headers.as_ref().is_some_and(|headers| headers.get("echo").is_some());
+            if !is_echo && ack.payload.starts_with(b"{\"stream\":\"twice\"") {
+                let mut headers = async_nats::HeaderMap::new();
+                headers.insert("echo", "1");
+                echo.publish_with_headers(ack.subject, headers, ack.payload).await.unwrap();
+                echoed.send_modify(|count| *count += 1);
+            }
+        }
+    });
+    let sink = sink(&url, "twice.x").await;
+    let mut carrier = Carrier::new();
+    for turn in 0..20 {
+        for key in ["a", "b", "c"] {
+            // Every other event of one key is too large for the stream.
+            let is_large = key == "b" && turn % 2 == 0;
+            carrier.emit(Some(key), if is_large { &[b'x'; 6000] } else { b"1" });
+        }
+    }
+    carrier.send_all(&sink, 10).await;
+    echoes.wait_for(|count| *count >= 50).await.unwrap();
+    assert_eq!((carrier.acked.len(), carrier.dead.len()), (50, 10), "the large ones are dead letters");
+    assert_eq!(carrier.compare(&held(&url, "twice").await), 0);
+    assert_eq!(held(&url, "twice").await.len(), 50);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_was_changed_is_found_by_the_next_connection() {
+    let credentials = Some(Credentials::new("relay", "right"));
+    let nats = Nats::start_with(&Settings { credentials, ..Default::default() });
+    let login = async_nats::ConnectOptions::with_user_and_password("relay".to_owned(), "right".to_owned());
+    let client = login.connect(nats.address().to_string()).await.unwrap();
+    let config =
+        Config { name: "rotated".to_owned(), subjects: vec!["rotated.x".to_owned()], ..Default::default() };
+    let mut stream = jetstream::new(client).create_stream(config).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("password");
+    std::fs::write(&path, "canary").unwrap();
+    let mut options = NatsOptions::from_text(&format!("nats://{}/rotated.x", nats.address())).unwrap();
+    options.user = Some("relay".to_owned());
+    options.password = Some(format!("file:{}", path.display()).parse().unwrap());
+    let sink = options.open().await.unwrap();
+    let mut carrier = Carrier::with_keys(2, 1);
+    unavailable(&carrier.send(&sink, 10).await[0], "the login is refused");
+    std::fs::write(&path, "right\n").unwrap();
+    carrier.send_all(&sink, 10).await;
+    assert_eq!(stream.info().await.unwrap().state.messages, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_room_on_its_disk_holds_events_back() {
+    let nats = Nats::start_with(&Settings { store_bytes_max: Some(100_000), ..Default::default() });
+    let url = nats.url();
+    stream(&url, "disk").await;
+    let sink = sink(&url, "disk.x").await;
+    let mut carrier = Carrier::new();
+    for _ in 0..20 {
+        carrier.emit(Some("k"), &[b'x'; 10_000]);
+    }
+    let outcomes = carrier.send(&sink, 20).await;
+    let acked = carrier.acked.len();
+    assert!((1..20).contains(&acked), "{outcomes:?}");
+    unavailable(&outcomes[acked], "insufficient resources");
+    assert!(outcomes[acked + 1..].iter().all(|outcome| *outcome == Outcome::Untried), "{outcomes:?}");
+    assert_eq!(carrier.compare(&held(&url, "disk").await), 0);
+    context(&url).await.get_stream("disk").await.unwrap().purge().await.unwrap();
+    let outcomes = carrier.send(&sink, 1).await;
+    assert_eq!(outcomes, [Outcome::Ack], "there is room again");
+}
+
+/// What the documentation says of replays: the window outlives what is in the stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_removed_from_the_stream_is_a_repeat_all_the_same() {
+    let url = nats::shared().url();
+    let mut stream = stream(&url, "removed").await;
+    let sink = sink(&url, "removed.x").await;
+    let mut ledger = Ledger::new("removed");
+    let batch = ledger.emit_turns(2, 1);
+    for expected in [2, 0] {
+        assert_eq!(ledger.attempt(&sink, &batch).await, [Outcome::Ack, Outcome::Ack]);
+        assert_eq!(stream.info().await.unwrap().state.messages, expected);
+        stream.purge().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,8 @@
 
 #[path = "support/ledger.rs"]
 mod ledger;
+#[path = "support/network.rs"]
+mod network;
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use postrider_sinks::rabbitmq::{RabbitMqOptions, RabbitMqSink};
 use postrider_sinks::{Secret, SinkOptions};
 use postrider_testkit::brokers::rabbitmq::{self, RabbitMq};
 use postrider_testkit::receiver::{Received, check_sink};
+use postrider_testkit::tcp_proxy::Proxy;
 
 const READ_MAX: Duration = Duration::from_secs(60);
 
@@ -40,12 +43,16 @@ struct Queue {
 
 impl Queue {
     async fn declare(server: &RabbitMq, name: &str, routing_key: &str) -> Self {
+        Self::declare_with(server, name, routing_key, FieldTable::default()).await
+    }
+
+    async fn declare_with(server: &RabbitMq, name: &str, routing_key: &str, arguments: FieldTable) -> Self {
         let queue = Self::connect(server, name).await;
         let channel = &queue.channel;
         let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
         let none = FieldTable::default;
         channel.exchange_declare(name.into(), ExchangeKind::Topic, durable, none()).await.unwrap();
-        channel.queue_declare(name.into(), QueueDeclareOptions::durable(), none()).await.unwrap();
+        channel.queue_declare(name.into(), QueueDeclareOptions::durable(), arguments).await.unwrap();
         let bind = QueueBindOptions::default();
         channel.queue_bind(name.into(), name.into(), routing_key.into(), bind, none()).await.unwrap();
         queue
@@ -136,6 +143,76 @@ async fn what_no_queue_wants_fails_and_nothing_else_does() {
     let found = queue.read_all().await;
     assert_eq!(found.len(), (0..500).filter(|n| is_known(*n)).count());
     ledger.compare(&found);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_refuses_what_it_cannot_take_and_no_other_event_fails() {
+    let server = rabbitmq::shared();
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-max-length".into(), AMQPValue::LongInt(3));
+    arguments.insert("x-overflow".into(), AMQPValue::LongString("reject-publish".into()));
+    let queue = Queue::declare_with(server, "full", "#", arguments).await;
+    let sink = open(&options(server, "full"));
+    let mut ledger = Ledger::new("full");
+    let mut left = ledger.emit_turns(10, 2);
+    let mut found = Vec::new();
+    let mut refusals = 0;
+    while !left.is_empty() {
+        // As a worker does, one event of a key at a time.
+        let batch: Vec<_> = left.iter().take(10).cloned().collect();
+        let outcomes = ledger.attempt(&sink, &batch).await;
+        let mut refused = Vec::new();
+        for (delivery, outcome) in
+            batch.iter().zip(&outcomes).filter(|(_, outcome)| **outcome != Outcome::Ack)
+        {
+            let (class, message) = failure(outcome);
+            assert_eq!(class, FailureClass::Retryable, "others may have room: {message}");
+            assert!(message.contains("a queue did not take the event"), "{message}");
+            refused.push(delivery.id);
+        }
+        refusals += refused.len();
+        let taken = queue.read_all().await;
+        assert_eq!(taken.len(), batch.len() - refused.len(), "what was refused is not there");
+        found.extend(taken);
+        let done: Vec<_> = batch.iter().map(|event| event.id).filter(|id| !refused.contains(id)).collect();
+        left.retain(|delivery| !done.contains(&delivery.id));
+        // What was refused goes first of its key, as the rest of it waits.
+        left.sort_by_key(|delivery| delivery.id);
+    }
+    assert!(refusals > 0 && found.len() == 20, "{refusals} refusals, {} arrived", found.len());
+    ledger.compare(&found);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_fails_in_every_way_loses_nothing() {
+    let server = rabbitmq::shared();
+    let queue = Queue::declare(server, "network", "#").await;
+    let proxy = Proxy::start(server.address());
+    let brokers = vec![proxy.address().to_string()];
+    let hasty =
+        RabbitMqOptions { brokers, timeout_ms: 2000.try_into().unwrap(), ..options(server, "network") };
+    let mut ledger = Ledger::new("network");
+    network::fail_in_every_way(&open(&hasty), &proxy, &mut ledger).await;
+    ledger.compare(&queue.read_all().await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_was_changed_is_found_by_the_next_connection() {
+    let server = rabbitmq::shared();
+    let queue = Queue::declare(server, "rotated", "#").await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("password");
+    std::fs::write(&path, "canary").unwrap();
+    let mut rotated = options(server, "rotated");
+    rotated.user = Some("guest".to_owned());
+    rotated.password = Some(format!("file:{}", path.display()).parse().unwrap());
+    let sink = open(&rotated);
+    let mut ledger = Ledger::new("rotated");
+    let batch = ledger.emit_turns(3, 1);
+    assert_eq!(failure(&ledger.attempt(&sink, &batch).await[0]).0, FailureClass::Unavailable);
+    std::fs::write(&path, "guest\n").unwrap();
+    assert_eq!(ledger.attempt(&sink, &batch).await, vec![Outcome::Ack; 3]);
+    ledger.compare(&queue.read_all().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,11 +4,16 @@
 
 #[path = "parts/carrier.rs"]
 mod carrier;
+#[path = "support/ledger.rs"]
+mod ledger;
+#[path = "support/network.rs"]
+mod network;
 #[path = "parts/tls_front.rs"]
 mod tls_front;
 
 use carrier::Carrier;
 use futures_util::FutureExt;
+use ledger::{Held, Ledger};
 use postrider_core::{FailureClass, Outcome, Sink};
 use postrider_sinks::SinkOptions;
 use postrider_sinks::envelope::{BODY_FIELD, names};
@@ -118,6 +123,37 @@ async fn a_server_that_does_not_answer_is_given_up_at_the_limit() {
     proxy.heal();
     carrier.send_all(&sink, 100).await;
     carrier.compare(&held(&redis.url(), "silent").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_that_fails_in_every_way_loses_nothing() {
+    let redis = server::shared();
+    let proxy = Proxy::start(redis.address());
+    let mut options = options(&format!("redis://{}/", proxy.address()), "network");
+    options.time_limit = "1s".parse().unwrap();
+    let mut ledger = Ledger::new("network");
+    network::fail_in_every_way(&options.open().await.unwrap(), &proxy, &mut ledger).await;
+    let held = entries(&redis.url(), "network").await.into_iter().map(|entry| {
+        let key = entry.headers.iter().find(|(name, _)| name == names::KEY).map(|(_, key)| key.clone());
+        Held { key, dedup_id: entry.dedup_id }
+    });
+    ledger.compare(&held.collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_was_changed_is_found_by_the_next_connection() {
+    let redis = Redis::start_with(&Settings { password: Some("right".to_owned()), ..Default::default() });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("password");
+    std::fs::write(&path, "canary").unwrap();
+    let mut options = options(&format!("redis://{}/", redis.address()), "rotated");
+    options.password = Some(format!("file:{}", path.display()).parse().unwrap());
+    let sink = options.open().await.unwrap();
+    let mut carrier = Carrier::with_keys(2, 1);
+    unavailable(&carrier.send(&sink, 10).await[0], "the login is refused");
+    std::fs::write(&path, "right\n").unwrap();
+    carrier.send_all(&sink, 10).await;
+    assert_eq!(carrier.compare(&held(&redis.url(), "rotated").await), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

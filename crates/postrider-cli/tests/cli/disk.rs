@@ -5,14 +5,15 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::Place;
+use crate::harness::{Place, Running, until};
 
-/// The binary's arguments behind strace, which lets every flush fail as a dying disk would.
-fn without_flushes(place: &Place, args: &[&str]) -> Command {
+/// The binary behind strace, which lets some of its system calls fail.
+fn with_fault(place: &Place, fault: &[&str], args: &[&str]) -> Command {
     let plain = place.command(args);
     let mut command = Command::new("strace");
     command
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO"])
+        .args(["-f", "-qq", "-o", "/dev/null"])
+        .args(fault)
         .arg(plain.get_program())
         .args(plain.get_args())
         .current_dir(place.dir())
@@ -24,6 +25,11 @@ fn without_flushes(place: &Place, args: &[&str]) -> Command {
         };
     }
     command
+}
+
+/// Every flush fails as a dying disk would.
+fn without_flushes(place: &Place, args: &[&str]) -> Command {
+    with_fault(place, &["-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO"], args)
 }
 
 /// The only member's process, which is the second part of its name.
@@ -59,4 +65,26 @@ fn nothing_is_handed_out_that_is_not_on_disk() {
     drop(other);
     place.ok(&["relay", "--subscription", "audit", "--sink", "file:out.jsonl", "--once"]);
     assert_eq!(place.delivered("out.jsonl").len(), 2, "a healthy disk gets everything");
+}
+
+#[test]
+fn a_full_disk_delays_what_goes_to_a_file_and_loses_nothing() {
+    const EVENTS: i64 = 50;
+    let place = Place::new();
+    place.ok(&["emit", "order", "--count", &EVENTS.to_string()]);
+    place.write("out.jsonl", "");
+    let out = place.path("out.jsonl").canonicalize().unwrap();
+    // There is no room for the first writes of each thread, and nothing else is concerned.
+    let fault =
+        ["-P", out.to_str().unwrap(), "-e", "trace=write", "-e", "inject=write:error=ENOSPC:when=1..3"];
+    let args = ["relay", "--subscription", "audit", "--sink", "file:out.jsonl"];
+    let running = Running::start(with_fault(&place, &fault, &args), "owned");
+    running.says("free some space; nothing is lost meanwhile", 1);
+    until("there is room again", || place.delivered("out.jsonl").len() as i64 >= EVENTS);
+    kill_process(relay_pid(&place), Signal::TERM).unwrap();
+    assert_eq!(running.ended().code(), Some(0));
+    let lines = place.delivered("out.jsonl");
+    let ids: Vec<_> = lines.iter().map(|line| line["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, (1..=EVENTS).collect::<Vec<_>>(), "nothing of it was written twice");
+    assert!(lines.iter().all(|line| line["attempt"] == 1), "a full disk is no fault of an event");
 }

@@ -25,7 +25,9 @@ fn events_are_listed_newest_first_page_by_page() {
 
     let ran = place.run(&["event", "list", "--limit", "2"]);
     let lines: Vec<_> = ran.stdout.lines().collect();
-    assert_eq!(lines[0], "ID  TOPIC  TYPE       KEY  EMITTED   PAYLOAD");
+    // How wide the ages are depends on how busy the machine is.
+    let (before, after) = lines[0].split_once("EMITTED").unwrap();
+    assert_eq!((before, after.trim_start()), ("ID  TOPIC  TYPE       KEY  ", "PAYLOAD"));
     assert!(lines[1].starts_with(" 5  odd    odd.made   5    "), "{lines:?}");
     assert_eq!(ran.stderr, "older ones: add --before 4\n");
     let none = place.run(&["event", "list", "--topic", "nothing"]);

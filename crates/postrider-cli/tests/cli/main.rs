@@ -12,6 +12,11 @@
 //! | `roles` | can each role do with the binary what it is for? |
 //! | `schedule` | are events emitted at their times, each once? |
 //! | `source` | are slots removed, and outbox tables attached? |
+//! | `languages` | do events arrive that programs in other languages emit? |
+//! | `sinks` | does one sick sink among six delay only itself? |
+//! | `links` | is anything lost when the network or a process fails between store and broker? |
+//! | `http_receiver` | who receives webhooks, and answers as told? |
+//! | `receivers` | where are the brokers, and what do they hold? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
 //! | `bad_input` | does every mistake end in a sentence, its code, and an untouched store? |
 //! | `kill` | is anything lost when processes are killed at any moment? |
@@ -25,13 +30,20 @@ mod dead_letter;
 mod disk;
 mod emit;
 mod harness;
+#[path = "../../../postrider-sinks/tests/parts/http_receiver.rs"]
+#[allow(dead_code, reason = "not every test asks all of it")]
+mod http_receiver;
 mod inspect;
 mod kill;
+mod languages;
+mod links;
+mod receivers;
 mod relay;
 mod reload;
 mod roles;
 mod schedule;
 mod service;
+mod sinks;
 mod source;
 mod store;
 mod wake;

@@ -8,6 +8,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::{Place, Running, until};
+use crate::http_receiver::{Receiver, Reply};
+use crate::receivers::RUNTIME;
 
 const TAKEN_OVER: &str = "the config was taken over";
 const REFUSED: &str = "the old one stays in force";
@@ -185,6 +187,49 @@ fn one_sick_sink_delays_no_other() {
     until("it is well again", || place.delivered("no/sick.jsonl").len() == 300);
     running.signal(Signal::TERM);
     assert_eq!(running.ended().code(), Some(0));
+}
+
+/// The file is the same, and the relay does as the log has said: reload, and it is mended.
+#[test]
+fn a_webhook_that_was_given_up_or_whose_secret_has_changed_is_opened_anew() {
+    let place = Place::new();
+    let receiver = RUNTIME.block_on(Receiver::start(|_| Reply::Status(410, String::new())));
+    place.write("token", "old");
+    let text = format!(
+        "[sinks.hook]\ntype = 'http'\nurl = '{}/'\nallow = ['127.0.0.1']\nheaders = {{ authorization = 'file:token' }}\n\
+         [subscriptions.hook]\nsink = 'hook'\n{}",
+        receiver.url(),
+        config(&[("stays", "stays.jsonl", "")])
+    );
+    let running = start(&place, &text);
+    place.ok(&["emit", "order"]);
+    running.says("restart or reload the relay", 1);
+    receiver.answer(|request| {
+        let is_old = request.header("authorization") == Some("old");
+        if is_old { Reply::ok() } else { Reply::Status(401, String::new()) }
+    });
+    reload(&place, &running, &text, TAKEN_OVER);
+    let settled = || place.json(&["subscription", "show", "hook"])["lag_events"] == 0;
+    until("the receiver that came back has the event", settled);
+    let given_up = receiver.take();
+    assert_eq!(given_up.len(), 2, "asked once when it was gone, and once when it was there: {given_up:?}");
+
+    receiver.answer(|request| {
+        let is_new = request.header("authorization") == Some("new");
+        if is_new { Reply::ok() } else { Reply::Status(401, String::new()) }
+    });
+    place.write("token", "new");
+    reload(&place, &running, &text, TAKEN_OVER);
+    place.ok(&["emit", "order"]);
+    until("the new secret is used", || {
+        receiver.take().iter().any(|request| request.header("authorization") == Some("new"))
+    });
+    running.signal(Signal::TERM);
+    let said = running.said();
+    assert_eq!(running.ended().code(), Some(0));
+    assert!(!said.contains("the config was not taken over"), "{said}");
+    let taken = said.lines().filter(|line| line.contains("stays") && line.contains("owned")).count();
+    assert!(taken <= 1, "what did not change was not disturbed: {said}");
 }
 
 #[test]

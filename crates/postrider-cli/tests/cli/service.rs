@@ -119,6 +119,34 @@ fn a_relay_is_ready_only_once_its_store_answers_and_well_only_while_it_does() {
     assert!(!place.path("well").exists(), "nobody is well who is not there");
 }
 
+/// A server that is frozen takes connections and bytes and answers nothing: only a beat there and back tells that.
+#[test]
+fn a_relay_whose_store_hangs_is_no_longer_well_though_its_connections_are_up() {
+    let place = Place::new();
+    let mut server = Server::start(Version::V15, Settings::honest());
+    let url = server.create_database().url.clone();
+    place.write("p.toml", CONFIG);
+    let manager = Manager::new(&place);
+    let mut command = Manager::relay(&place);
+    command.env("POSTRIDER_STORE", &url);
+    let running = Running::start(command, "ready: every store has taken a beat");
+    until("it is well", || place.path("well").exists());
+    server.freeze();
+    until("it is no longer well", || !place.path("well").exists());
+    while !manager.has_heard_nothing() {}
+    manager.0.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let told = manager.0.recv(&mut [0; 100]);
+    assert!(told.is_err(), "the watchdog was fed although the store does not answer");
+    manager.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    server.thaw();
+    assert_eq!(manager.next(), "WATCHDOG=1\n");
+    until("it is well again", || place.path("well").exists());
+    place.ok(&["emit", "order", "--store", &url]);
+    until("it delivers again", || place.delivered("out.jsonl").len() == 1);
+    running.signal(Signal::TERM);
+    assert_eq!(running.ended().code(), Some(0));
+}
+
 #[test]
 fn a_pid_file_names_the_process_while_it_lives() {
     let place = Place::new();

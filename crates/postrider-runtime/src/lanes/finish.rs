@@ -56,14 +56,20 @@ impl Lanes {
     ) -> Tally {
         let mut tally = Tally::default();
         let mut attempted = attempted.into_iter();
+        let mut untried = Vec::new();
         for part in self.running.remove(ticket).parts {
-            self.finish_part(part, &mut attempted, now, roll, &mut tally);
+            untried.extend(self.finish_part(part, &mut attempted, now, roll, &mut tally));
+        }
+        // Each in front of those that came after it: during a long outage the oldest events are not to come last.
+        for item in untried.into_iter().rev() {
+            self.line_up_again(item);
         }
         self.touched |= tally != Tally::default();
         self.shorten();
         tally
     }
 
+    /// Gives back what was not tried and is in no lane.
     fn finish_part(
         &mut self,
         part: Part,
@@ -71,7 +77,7 @@ impl Lanes {
         now: Duration,
         roll: &mut dyn FnMut() -> f64,
         tally: &mut Tally,
-    ) {
+    ) -> Vec<Item> {
         let late = usize::from(part.late);
         let mut progress = Progress {
             lane: part.lane,
@@ -121,7 +127,7 @@ impl Lanes {
                 }
             }
         }
-        self.leave(progress);
+        self.leave(progress)
     }
 
     fn attempt_of(&self, item: Item) -> u32 {
@@ -235,15 +241,10 @@ impl Lanes {
         }
     }
 
-    /// Ends a part: what was not tried goes back to the front of its queue, and the lane may go on.
-    fn leave(&mut self, progress: Progress) {
+    /// Ends a part: what was not tried goes back to the front of its lane, which may go on, or is given back.
+    fn leave(&mut self, progress: Progress) -> Vec<Item> {
         let Progress { lane, late, parked, freed, untried, .. } = progress;
-        let Some(index) = lane else {
-            for item in untried {
-                self.line_up_again(item);
-            }
-            return;
-        };
+        let Some(index) = lane else { return untried };
         if freed {
             let name = lane_name(&self.slots[index].key, late);
             self.changes.freed.push(name);
@@ -262,6 +263,7 @@ impl Lanes {
         }
         self.slots[index].running = false;
         self.refresh(index);
+        Vec::new()
     }
 
     fn line_up_again(&mut self, item: Item) {

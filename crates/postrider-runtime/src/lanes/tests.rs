@@ -127,6 +127,17 @@ fn a_key_hands_out_one_run_at_a_time_and_other_keys_flow() {
 }
 
 #[test]
+fn events_without_a_key_that_were_not_tried_keep_their_order() {
+    let mut lanes = lanes();
+    offer(&mut lanes, &["", "", "", ""]);
+    let three = Shape { events: 3, parts: 3, per_lane: 1 };
+    let (ticket, run) = next(&mut lanes, three);
+    assert_eq!(run, [1, 2, 3]);
+    finish(&mut lanes, ticket, &[Outcome::Untried, Outcome::Ack, Outcome::Untried]);
+    assert_eq!(next(&mut lanes, three).1, [1, 3, 4]);
+}
+
+#[test]
 fn a_failed_event_parks_its_key_and_later_ones_become_waiting_rows() {
     let mut lanes = lanes();
     offer(&mut lanes, &["a", "a", "b"]);

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
@@ -26,6 +26,7 @@ use super::answer::Reach;
 use super::guard::{Allowed, Guard};
 use super::signature::Signer;
 use super::{HttpSink, Shared, answer, batches};
+use crate::secret::Exposed;
 use crate::spec::SinkOptions;
 use crate::{Envelope, Secret, Template, TimeLimit};
 
@@ -143,11 +144,18 @@ impl SinkOptions for HttpOptions {
                 guard,
                 signer: Signer::read(&self.secrets)?,
                 headers: self.own_headers()?,
+                exposed: self.exposed()?,
                 hosts: std::sync::Mutex::default(),
                 gone: AtomicBool::new(false),
                 options: self.clone(),
             }),
         })
+    }
+
+    /// Secrets that cannot be read now change nothing: those that were read before may still be good.
+    fn is_stale(&self, sink: &HttpSink) -> bool {
+        let changed = self.exposed().is_ok_and(|now| now != sink.shared.exposed);
+        changed || sink.shared.gone.load(Ordering::Relaxed)
     }
 
     /// Connects, with TLS where the URL says so, and sends nothing.
@@ -220,6 +228,11 @@ impl HttpOptions {
         guard
             .check_url(&url)
             .map_err(|refused| Error::invalid(format!("a webhook cannot be sent: {refused}")))
+    }
+
+    /// All secrets as they are now.
+    fn exposed(&self) -> Result<Vec<Exposed>> {
+        self.headers.values().chain(&self.secrets).map(Secret::read).collect()
     }
 
     fn own_headers(&self) -> Result<HeaderMap> {

@@ -11,6 +11,7 @@
 mod node;
 mod wire;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub three_nodes: bool,
     /// Who may connect, by SASL/PLAIN without TLS; everybody if there is none.
     pub credentials: Option<Credentials>,
+    /// Where clients are told to find a single node, such as a proxy before it; where it listens if there is none.
+    pub advertised: Option<SocketAddr>,
     /// More lines of `server.properties`, such as `message.max.bytes=1000`.
     pub lines: Vec<String>,
 }

@@ -4,6 +4,7 @@
 //!   orders ─► differ from what runs? ─┬ nothing differs            ─► left alone
 //!                                     ├ tuning that workers notice ─► written to the store
 //!                                     ├ anything else              ─► drains, then begins anew
+//!                                     ├ its sink is stale          ─► the same
 //!                                     └ the route is gone          ─► drains
 //! ```
 //!
@@ -169,6 +170,7 @@ impl<S: QueueStore> Crew<S> {
         }
         for (name, route) in orders.routes {
             let mut change = match self.running.get(&name) {
+                Some(_) if self.post.sinks.is_stale(&route.sink) => Change::Anew,
                 Some(running) => running.change(&route, orders.drain_within),
                 None => Change::Anew,
             };

@@ -36,12 +36,25 @@ impl Sinks {
     fn place(&self, spec: &SinkSpec) -> Arc<OnceCell<AnySink>> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|place| place.sink.strong_count() > 0);
-        let found = places.iter().find(|place| place.spec == *spec).and_then(|place| place.sink.upgrade());
-        found.unwrap_or_else(|| {
+        let mut usable = places.iter().filter(|place| place.spec == *spec && !place.is_stale());
+        usable.find_map(|place| place.sink.upgrade()).unwrap_or_else(|| {
             let sink = Arc::new(OnceCell::new());
             places.push(Place { spec: spec.clone(), sink: Arc::downgrade(&sink) });
             sink
         })
+    }
+
+    /// Whether somebody uses such a sink that has to be opened again.
+    pub(super) fn is_stale(&self, spec: &SinkSpec) -> bool {
+        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        places.iter().any(|place| place.spec == *spec && place.is_stale())
+    }
+}
+
+impl Place {
+    /// Whether nobody is to begin with this one.
+    fn is_stale(&self) -> bool {
+        self.sink.upgrade().is_some_and(|sink| sink.get().is_some_and(|sink| self.spec.is_stale(sink)))
     }
 }
 

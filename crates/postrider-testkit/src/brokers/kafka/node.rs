@@ -109,9 +109,12 @@ fn properties(program: &Program, index: usize, all: &[Ports], settings: &Setting
         (1..).zip(all).map(|(id, ports)| format!("{id}@127.0.0.1:{}", ports.controllers)).collect();
     let protocol = if settings.credentials.is_some() { "SASL_PLAINTEXT" } else { "PLAINTEXT" };
     let listeners = format!("CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}");
+    let found_at =
+        settings.advertised.map_or_else(|| format!("127.0.0.1:{clients}"), |proxy| proxy.to_string());
+    let advertised = format!("CLIENTS://{found_at},BROKERS://127.0.0.1:{brokers}");
     let mut text = format!(
         "process.roles=broker,controller\nnode.id={}\ncontroller.quorum.voters={}\n\
-         listeners={listeners},CONTROLLERS://127.0.0.1:{controllers}\nadvertised.listeners={listeners}\n\
+         listeners={listeners},CONTROLLERS://127.0.0.1:{controllers}\nadvertised.listeners={advertised}\n\
          listener.security.protocol.map=CLIENTS:{protocol},BROKERS:PLAINTEXT,CONTROLLERS:PLAINTEXT\n\
          controller.listener.names=CONTROLLERS\ninter.broker.listener.name=BROKERS\nlog.dirs={}\n\
          num.partitions=3\ndefault.replication.factor={count}\nmin.insync.replicas={insync}\n\
