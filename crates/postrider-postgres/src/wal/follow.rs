@@ -196,6 +196,8 @@ impl Following<'_> {
                 said = listen(&mut self.stream, has_room, &self.shared.room) => {
                     if let Some(said) = said? {
                         self.hear(said)?;
+                        // Millions of rows may be there already: others of this thread get their turn between them.
+                        tokio::task::consume_budget().await;
                     }
                 }
             }

@@ -316,7 +316,7 @@ mod tests {
     fn ids(found: &Found) -> Option<Vec<i64>> {
         match found {
             Found::Transactions { rows, .. } => Some(rows.iter().map(|row| row.event.id.0).collect()),
-            Found::InTable | Found::Nothing => None,
+            Found::InTable | Found::Nothing | Found::Soon => None,
         }
     }
 

@@ -19,8 +19,8 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn listen() -> Self {
         let lines = Arc::<Mutex<Vec<String>>>::default();
-        let _listening = set_default(Listener(Arc::clone(&lines)));
-        Self { lines, _listening }
+        let listening = set_default(Listener(Arc::clone(&lines)));
+        Self { lines, _listening: listening }
     }
 
     /// Waits for a line that contains this.
