@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postrider_core::log::{LogRow, Lsn, Pending, Probe, Served, Tail, Tick, Window, Xid};
+use postrider_core::log::{LogRow, Lsn, Pending, Probe, Served, Snapshot, Tail, Tick, Window, Xid};
 use postrider_core::settle::{Chunk, Hold, Room};
 use postrider_core::{EventId, Mode, Position, Result, Shard, ShardSet};
 use tokio::sync::MutexGuard;
@@ -74,11 +74,21 @@ impl SharedTail {
     }
 }
 
-/// A look at the table behind the tail's end.
+/// What lies behind the tail's end.
+#[derive(Default, PartialEq, Eq)]
+enum Next {
+    #[default]
+    Nothing,
+    /// Something that may not be handed out yet.
+    Soon,
+    /// A window that may be handed out once it is on disk.
+    Window,
+}
+
+/// A look at the table there.
 #[derive(Default)]
 struct Look {
-    /// Whether there is a window to hand out.
-    found: bool,
+    next: Next,
     /// What it was read by; none if it was not, because the subscription is paused.
     probe: Option<Probe>,
 }
@@ -181,8 +191,12 @@ impl Fetch<'_> {
             let newest = shared.tail.newest().cloned().ok_or_else(|| lost(self.hold))?;
             return self.own_window(tick, newest);
         }
-        if shared.tail.pending.is_none() && !self.find(&mut shared, behind).await? {
-            return Ok(Chunk { paused: self.known()?.paused, ..Chunk::empty(self.after) });
+        if shared.tail.pending.is_none() {
+            let next = self.find(&mut shared, behind).await?;
+            if next != Next::Window {
+                let soon = next == Next::Soon;
+                return Ok(Chunk { paused: self.known()?.paused, soon, ..Chunk::empty(self.after) });
+            }
         }
         if !self.is_on_disk(&mut shared).await? {
             return Ok(Chunk { soon: true, ..Chunk::empty(self.after) });
@@ -217,14 +231,16 @@ impl Fetch<'_> {
         Ok(Chunk { more: true, ..Chunk::empty(start) })
     }
 
-    /// Finds what lies behind the tail's end: in the stream if that is followed, else in the table. Whether there is a
-    /// window to hand out. `behind` says that the caller does not stand there, and will read from the table.
-    async fn find(&self, shared: &mut SharedTail, behind: bool) -> Result<bool> {
-        let Some(wal) = &self.store.wal else { return Ok(self.look(shared, behind).await?.found) };
-        let Some(from) = shared.tail.newest().cloned() else { return Ok(false) };
-        let found = if behind || self.feeds() { Found::InTable } else { wal.take(&from.snapshot) };
+    /// Finds what lies behind the tail's end: in the stream if that is followed, else in the table. `behind` says that the
+    /// caller does not stand there, and will read from the table.
+    async fn find(&self, shared: &mut SharedTail, behind: bool) -> Result<Next> {
+        let Some(wal) = &self.store.wal else { return Ok(self.look(shared, behind).await?.next) };
+        let Some(from) = shared.tail.newest().cloned() else { return Ok(Next::Nothing) };
+        let found =
+            if behind || self.feeds() { Found::InTable } else { self.take(wal, &from.snapshot).await? };
         match found {
-            Found::Nothing => Ok(false),
+            Found::Nothing => Ok(Next::Nothing),
+            Found::Soon => Ok(Next::Soon),
             Found::Transactions { xids, rows } => {
                 let last_id = rows.last().map_or(EventId(0), |row| row.event.id);
                 let window = Window { to: Arc::new(from.decoded(&xids, last_id)), from };
@@ -232,7 +248,7 @@ impl Fetch<'_> {
                 (shared.pending_at, shared.pending_to) = (Some(Instant::now()), window.to.seq());
                 let (rows, inserted) = (rows.into(), shared.owed);
                 shared.tail.pending = Some(Pending { window, rows, cut: false, inserted });
-                Ok(true)
+                Ok(Next::Window)
             }
             Found::InTable => {
                 let before = wal.before_read();
@@ -241,9 +257,18 @@ impl Fetch<'_> {
                 if let Some(probe) = look.probe {
                     wal.was_read(before, &probe.snapshot.union(&from.snapshot), probe.inserted);
                 }
-                Ok(look.found)
+                Ok(look.next)
             }
         }
+    }
+
+    /// What the stream has. What waits for standbys is left there until it is visible, as it is to those who read the table.
+    async fn take(&self, wal: &Wal, newest: &Snapshot) -> Result<Found> {
+        if self.store.options.durability == Durability::Trust || !wal.waits_for_standbys() {
+            return Ok(wal.take(newest, None));
+        }
+        let (probe, _) = probe_for(&self.session, self.hold.subscription.id).await?;
+        Ok(wal.take(newest, Some(&probe.snapshot)))
     }
 
     fn feeds(&self) -> bool {
@@ -273,7 +298,7 @@ impl Fetch<'_> {
         }
         shared.early.retain(|xid| !probe.snapshot.sees(*xid));
         if !forced && !from.is_outdated_by(&probe) {
-            return Ok(Look { found: false, probe: Some(probe) });
+            return Ok(Look { next: Next::Nothing, probe: Some(probe) });
         }
         let window = Window { to: Arc::new(from.next(&probe)), from };
         let mut stretch = Stretch::behind(above, window.to.seq());
@@ -295,7 +320,7 @@ impl Fetch<'_> {
             false => probe.inserted,
         };
         shared.tail.pending = Some(Pending { window, rows, cut, inserted });
-        Ok(Look { found: true, probe: Some(probe) })
+        Ok(Look { next: Next::Window, probe: Some(probe) })
     }
 
     /// Whether the window that waits may be handed out. If it had to wait, the subscription may have been paused since it

@@ -10,6 +10,11 @@
 //! Why both can take turns is proved in `postrider_core::log`. Nothing depends on the stream: whoever reads the log
 //! reads the table whenever there is none, when it lags, and once a second anyway. So the slot is never held by a
 //! subscription that is slow, paused or gone, and one that is lost costs latency only.
+//!
+//! The stream tells of a commit as soon as that is on the server's own disk. Where commits wait for standbys as well, nobody
+//! can see it yet, and it may never come to be if the server ends now and a standby takes over. There only what is visible
+//! is taken, which costs a look at what is, for each window. Asked of the server itself (`synchronized_standby_slots`,
+//! from release 17 on) the same costs nothing here, but whoever runs it may not have.
 
 mod budget;
 mod follow;
@@ -19,7 +24,7 @@ mod remove;
 mod slot;
 mod switch;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -74,6 +79,8 @@ pub(crate) enum Found {
     /// The table has to be read: there is no stream, it lags, or it is time to.
     InTable,
     Nothing,
+    /// Something waits for standbys.
+    Soon,
     /// Transactions that the tick has not seen, with all their rows in the order of ids.
     Transactions {
         xids: Vec<Xid>,
@@ -92,6 +99,8 @@ struct Shared {
     inbox: Mutex<Inbox>,
     reading: Mutex<Reading>,
     switches: AtomicU64,
+    /// Whether commits wait for standbys, as of a second ago.
+    standbys: Arc<AtomicBool>,
     /// Something has arrived.
     news: Notify,
     /// Something was taken.
@@ -107,6 +116,7 @@ impl Wal {
             inbox: Mutex::new(Inbox::new()),
             reading: Mutex::new(Reading::Without { why: "the stream has not begun".to_owned() }),
             switches: AtomicU64::new(0),
+            standbys: Arc::new(AtomicBool::new(true)),
             news: Notify::new(),
             room: Notify::new(),
             wanted: Notify::new(),
@@ -129,9 +139,14 @@ impl Wal {
         self.shared.inbox().look();
     }
 
-    /// What has arrived that `newest` has not seen.
-    pub(crate) fn take(&self, newest: &Snapshot) -> Found {
-        let found = self.shared.inbox().take(newest);
+    /// Whether something has arrived of which only what is visible may be taken.
+    pub(crate) fn waits_for_standbys(&self) -> bool {
+        self.shared.standbys.load(Ordering::Relaxed) && self.shared.inbox().is_waiting()
+    }
+
+    /// What has arrived that `newest` has not seen; up to the first that is not `visible`, if that is asked for.
+    pub(crate) fn take(&self, newest: &Snapshot, visible: Option<&Snapshot>) -> Found {
+        let found = self.shared.inbox().take(newest, visible);
         if matches!(found, Found::Transactions { .. }) {
             self.shared.room.notify_one();
         }
@@ -154,7 +169,7 @@ impl Wal {
         self.shared.inbox().doubt();
     }
 
-    /// Waits until there is something that nobody has looked at. Cancel safe.
+    /// Waits until there is something that nobody has looked at, nor been told of. Cancel safe.
     pub(crate) async fn news(&self) {
         let news = self.shared.news.notified();
         if self.shared.inbox().is_news() {

@@ -21,11 +21,13 @@
 //! |---|---|
 //! | `installation` | where are the programs, and as whom do they run? |
 //! | `cluster` | where is the data, and what does it cost to get a fresh folder? |
+//! | `pair` | what if a standby takes over? |
 //! | `pooler` | what if somebody stands between a client and the server? |
 //! | `wire` | how is a statement sent without a client library? |
 
 mod cluster;
 mod installation;
+mod pair;
 mod pooler;
 mod settings;
 mod wire;
@@ -41,6 +43,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 pub use self::installation::Version;
+pub use self::pair::Pair;
 pub use self::pooler::{Pooler, PoolerSettings, Startup};
 pub use self::settings::Settings;
 
@@ -138,6 +141,16 @@ impl Server {
             }
         }
         panic!("no free port among {PORTS:?} after {PORT_TRIES_MAX} tries")
+    }
+
+    /// Starts a standby of this server, which is stopped for a moment to be copied: a base backup would need a program that
+    /// release 18 comes without. It says `standby` to its primary; `select pg_promote()` makes it one.
+    #[must_use]
+    pub fn start_standby(&mut self, settings: Settings) -> Self {
+        self.stop();
+        let standby = Self::start(self.version(), settings.standby_of(self));
+        self.start_again();
+        standby
     }
 
     /// Which release it is.

@@ -6,6 +6,12 @@
 //!   M flags, lsn, prefix, length, content          columns: n × ('n' | 'u' | 't' length bytes | 'b' length bytes)
 //! ```
 //!
+//! Version 2 could tell of large transactions before they commit (`streaming`). Measured with a transaction of a million rows, a bare
+//! receiver and PostgreSQL 15, two rounds of each in one run: the server then spills nothing to its disk instead of 277 MB, and has
+//! told all 4 s after the commit instead of 9 to 10 s. It is not used: transactions above some thousand rows are read from the
+//! table, which is looked at once a second while the stream lags, so that a relay had the first event of such a one 1.3 s
+//! after its commit; and one that is undone would be told as well. What is left to gain is the server's disk.
+//!
 //! Updates, deletes, truncates, types and origins are read, so that damage shows, and told as [`Change::Other`]. Whatever
 //! the bytes are, reading them neither panics nor looks beyond their end.
 

@@ -1,6 +1,7 @@
 //! Follows a slot, for as long as anybody holds shards.
 
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,8 +17,10 @@ use super::inbox::{Decoded, TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX};
 use super::slot::{self, Other, Ready};
 use super::switch::save;
 use super::{Reading, Shared};
+use crate::error::Doing;
 use crate::probe::probe_for;
 use crate::replication::{EventReader, Refusal, Replication, Said, Stream, refusal};
+use crate::session::Session;
 use crate::store::Inner;
 
 /// Waits between two attempts.
@@ -100,6 +103,7 @@ async fn follow(
         Err(error) => return Err(slot::explained(&slot, error)),
     };
     let budget = Budget::of(&inner.options, &slot);
+    shared.standbys.store(standbys(&*inner.reader.session().await?).await?, Ordering::Relaxed);
     let new = must_see.as_ref().map(|_| slot.clone());
     shared.inbox().begin(must_see);
     let now = Reading::Stream { slot: slot.clone() };
@@ -192,6 +196,8 @@ impl Following<'_> {
                 said = listen(&mut self.stream, has_room, &self.shared.room) => {
                     if let Some(said) = said? {
                         self.hear(said)?;
+                        // Millions of rows may be there already: others of this thread get their turn between them.
+                        tokio::task::consume_budget().await;
                     }
                 }
             }
@@ -205,11 +211,14 @@ impl Following<'_> {
         // Transactions that are told later are not counted as decoded.
         let position = self.stream.position();
         let mut budget = self.budget.take();
+        let has_standbys = Arc::clone(&self.shared.standbys);
         let look = async move {
+            let session = store.reader.session().await?;
+            // Before anything that may itself have to wait for one.
+            has_standbys.store(standbys(&session).await?, Ordering::Relaxed);
             if let Some(new) = new {
                 slot::was_read(&store, &new).await?;
             }
-            let session = store.reader.session().await?;
             let (probe, _) = probe_for(&session, SubscriptionId(0)).await?;
             let over = match &mut budget {
                 Some(budget) => budget.look(&session).await?,
@@ -289,6 +298,13 @@ fn keep(transaction: &mut Decoded, row: LogRow) {
     if rows.len() > TRANSACTION_ROWS_MAX || transaction.bytes > TRANSACTION_BYTES_MAX {
         (transaction.rows, transaction.bytes) = (None, 0);
     }
+}
+
+/// Whether commits wait for standbys.
+async fn standbys(session: &Session) -> Result<bool> {
+    let what = "ask whether commits wait for standbys";
+    let rows = session.query(sql!("standby_waits"), &[], what).await?;
+    rows[0].try_get(0).doing(what)
 }
 
 async fn optional(looking: &mut Option<Looking>) -> Result<Looked> {

@@ -60,8 +60,10 @@ pub(super) struct Inbox {
     bytes: usize,
     /// Not waiting any more, and not known to be visible.
     gone: Vec<(Xid, Lsn)>,
+    /// How many have arrived, how many somebody has looked at, and of how many somebody was told.
     arrived: u64,
     looked: u64,
+    told: u64,
     read_at: Instant,
     full_since: Option<Instant>,
 }
@@ -83,6 +85,7 @@ impl Inbox {
             gone: Vec::new(),
             arrived: 0,
             looked: 0,
+            told: 0,
             read_at: Instant::now(),
             full_since: None,
         }
@@ -151,8 +154,16 @@ impl Inbox {
         self.generation
     }
 
-    pub(super) fn is_news(&self) -> bool {
-        self.arrived != self.looked
+    /// Whether there is something that nobody has looked at. It is said once: whoever has no room, or works for a queue, does not
+    /// look, and would be told for ever.
+    pub(super) fn is_news(&mut self) -> bool {
+        let is_news = self.arrived != self.looked && self.arrived != self.told;
+        self.told = self.arrived;
+        is_news
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Somebody looks: only what arrives from now on, or is left over by it, is news.
@@ -163,6 +174,7 @@ impl Inbox {
     fn leave_over(&mut self) {
         if !self.waiting.is_empty() {
             self.looked = self.arrived.wrapping_sub(1);
+            self.told = self.looked;
         }
     }
 
@@ -200,17 +212,18 @@ impl Inbox {
     }
 
     /// See [`super::Wal::take`].
-    pub(super) fn take(&mut self, newest: &Snapshot) -> Found {
+    pub(super) fn take(&mut self, newest: &Snapshot, visible: Option<&Snapshot>) -> Found {
         self.join();
         if !self.streaming || self.unread || self.read_at.elapsed() >= TABLE_EVERY {
             return Found::InTable;
         }
-        let (mut xids, mut rows) = (Vec::new(), Vec::new());
+        let (mut xids, mut rows, mut is_early) = (Vec::new(), Vec::new(), false);
         while let Some(next) = self.waiting.front() {
             let is_seen = newest.sees(next.xid);
+            is_early = !is_seen && visible.is_some_and(|visible| !visible.sees(next.xid));
             let is_full = rows.len() + next.count() > WINDOW_ROWS.max(next.count());
             let is_far = gaps(newest, next.xid) > GAPS_MAX + xids.len();
-            if !is_seen && (next.rows.is_none() || is_full || is_far) {
+            if is_early || !is_seen && (next.rows.is_none() || is_full || is_far) {
                 break;
             }
             let Some(next) = self.waiting.pop_front() else { break };
@@ -225,6 +238,10 @@ impl Inbox {
         self.leave_over();
         match (xids.is_empty(), self.waiting.is_empty()) {
             (true, true) => Found::Nothing,
+            (true, false) if is_early => {
+                self.look();
+                Found::Soon
+            }
             (true, false) => {
                 self.look();
                 Found::InTable
@@ -292,14 +309,14 @@ mod tests {
         inbox.begin(None);
         inbox.was_read(inbox.generation(), &snapshot("100:100:"), Lsn(1));
         inbox.come_to(Lsn(1));
-        assert!(matches!(inbox.take(&snapshot("100:100:")), Found::Nothing));
+        assert!(matches!(inbox.take(&snapshot("100:100:"), None), Found::Nothing));
         inbox
     }
 
     fn ids(found: &Found) -> Option<Vec<i64>> {
         match found {
             Found::Transactions { rows, .. } => Some(rows.iter().map(|row| row.event.id.0).collect()),
-            Found::InTable | Found::Nothing => None,
+            Found::InTable | Found::Nothing | Found::Soon => None,
         }
     }
 
@@ -311,17 +328,20 @@ mod tests {
         inbox.put(decoded(102, &[6]));
         assert!(inbox.is_news());
         inbox.look();
-        let found = inbox.take(&snapshot("101:102:101"));
+        let found = inbox.take(&snapshot("101:102:101"), None);
         assert_eq!(ids(&found), Some(vec![4, 5, 6, 7, 9]));
         assert!(!inbox.is_news());
         inbox.put(decoded(104, &[10]));
-        assert!(matches!(inbox.take(&snapshot("105:105:")), Found::Nothing), "the table has told of it");
+        assert!(
+            matches!(inbox.take(&snapshot("105:105:"), None), Found::Nothing),
+            "the table has told of it"
+        );
     }
 
     #[test]
     fn nothing_is_taken_before_the_table_shows_what_will_not_be_told() {
         let mut inbox = Inbox::new();
-        assert!(matches!(inbox.take(&snapshot("100:100:")), Found::InTable), "there is no stream");
+        assert!(matches!(inbox.take(&snapshot("100:100:"), None), Found::InTable), "there is no stream");
         inbox.begin(Some(snapshot("90:95:91")));
         inbox.come_to(Lsn(1));
         inbox.put(decoded(100, &[1]));
@@ -330,7 +350,7 @@ mod tests {
         assert!(!inbox.is_followed(), "90 was committed before the slot begins");
         inbox.was_read(before, &snapshot("91:95:91"), Lsn(1));
         assert!(inbox.is_followed() && inbox.is_news());
-        assert_eq!(ids(&inbox.take(&snapshot("91:95:91"))), Some(vec![1]));
+        assert_eq!(ids(&inbox.take(&snapshot("91:95:91"), None)), Some(vec![1]));
         inbox.forget();
         inbox.was_read(before, &snapshot("200:200:"), Lsn(1));
         assert!(!inbox.is_followed(), "it was read before that");
@@ -353,7 +373,7 @@ mod tests {
         assert!(!inbox.has_room());
         inbox.full_since = Instant::now().checked_sub(PATIENCE);
         assert!(inbox.has_room() && inbox.bytes == 0 && inbox.waiting.is_empty());
-        assert!(matches!(inbox.take(&snapshot("100:100:")), Found::InTable));
+        assert!(matches!(inbox.take(&snapshot("100:100:"), None), Found::InTable));
         inbox.was_read(inbox.generation(), &snapshot("102:102:"), Lsn(1));
         assert!(!inbox.is_followed(), "one of them is not visible yet");
         assert_eq!(inbox.confirmable(Lsn(500), &snapshot("102:102:")), Lsn(102));
@@ -368,9 +388,13 @@ mod tests {
         inbox.put(decoded(100, &[1]));
         inbox.put(Decoded { xid: Xid(101), commit: Lsn(7), rows: None, bytes: 0 });
         inbox.put(decoded(102, &[9]));
-        assert_eq!(ids(&inbox.take(&snapshot("100:100:"))), Some(vec![1]));
-        assert!(matches!(inbox.take(&snapshot("101:101:")), Found::InTable));
-        assert_eq!(ids(&inbox.take(&snapshot("102:102:"))), Some(vec![9]), "once the table has told of it");
+        assert_eq!(ids(&inbox.take(&snapshot("100:100:"), None)), Some(vec![1]));
+        assert!(matches!(inbox.take(&snapshot("101:101:"), None), Found::InTable));
+        assert_eq!(
+            ids(&inbox.take(&snapshot("102:102:"), None)),
+            Some(vec![9]),
+            "once the table has told of it"
+        );
     }
 
     #[test]
@@ -378,9 +402,9 @@ mod tests {
         let mut inbox = followed();
         inbox.put(decoded(100, &[1]));
         inbox.put(decoded(5_000_000, &[2]));
-        assert_eq!(ids(&inbox.take(&snapshot("100:100:"))), Some(vec![1]));
-        assert!(matches!(inbox.take(&snapshot("101:101:")), Found::InTable));
-        assert_eq!(ids(&inbox.take(&snapshot("4999999:4999999:"))), Some(vec![2]));
+        assert_eq!(ids(&inbox.take(&snapshot("100:100:"), None)), Some(vec![1]));
+        assert!(matches!(inbox.take(&snapshot("101:101:"), None), Found::InTable));
+        assert_eq!(ids(&inbox.take(&snapshot("4999999:4999999:"), None)), Some(vec![2]));
     }
 
     #[test]
@@ -390,16 +414,45 @@ mod tests {
         let sees = snapshot("100:100:");
         inbox.was_read(inbox.generation(), &sees, Lsn(50));
         inbox.come_to(Lsn(40));
-        assert!(matches!(inbox.take(&sees), Found::InTable));
+        assert!(matches!(inbox.take(&sees, None), Found::InTable));
         inbox.was_read(inbox.generation(), &sees, Lsn(60));
         inbox.come_to(Lsn(50));
-        assert!(matches!(inbox.take(&sees), Found::Nothing), "the first look is what it had to come to");
+        assert!(
+            matches!(inbox.take(&sees, None), Found::Nothing),
+            "the first look is what it had to come to"
+        );
         inbox.was_read(inbox.generation(), &sees, Lsn(70));
         assert!(inbox.is_followed());
         inbox.was_read(inbox.generation(), &sees, Lsn(80));
         assert!(!inbox.is_followed(), "it has come no further since");
         inbox.come_to(Lsn(80));
-        assert!(matches!(inbox.take(&sees), Found::Nothing));
+        assert!(matches!(inbox.take(&sees, None), Found::Nothing));
+    }
+
+    #[test]
+    fn where_standbys_are_waited_for_only_what_is_visible_is_taken() {
+        let mut inbox = followed();
+        inbox.put(decoded(100, &[1]));
+        inbox.put(decoded(101, &[2]));
+        inbox.put(decoded(102, &[3]));
+        let sees = |xids: &str| Some(snapshot(xids));
+        let newest = snapshot("100:100:");
+        assert!(matches!(inbox.take(&newest, sees("100:103:100,101").as_ref()), Found::Soon));
+        assert!(!inbox.is_news(), "nobody is woken by what was looked at");
+        assert_eq!(ids(&inbox.take(&newest, sees("101:103:101").as_ref())), Some(vec![1]), "none overtakes");
+        assert_eq!(ids(&inbox.take(&snapshot("101:101:"), sees("103:103:").as_ref())), Some(vec![2, 3]));
+    }
+
+    #[test]
+    fn nobody_is_told_twice_of_what_nobody_looks_at() {
+        let mut inbox = followed();
+        inbox.put(decoded(100, &[1]));
+        assert!(inbox.is_news() && !inbox.is_news());
+        inbox.put(decoded(5_000_000, &[2]));
+        assert!(inbox.is_news() && !inbox.is_news());
+        inbox.look();
+        assert_eq!(ids(&inbox.take(&snapshot("100:100:"), None)), Some(vec![1]));
+        assert!(inbox.is_news() && !inbox.is_news(), "one is left over");
     }
 
     #[test]

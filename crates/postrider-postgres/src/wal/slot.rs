@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use super::budget::{Budget, OverBudget};
 use crate::error::Doing;
+use crate::identity::identify;
 use crate::replication::{NewSlot, Refusal, Replication, System, refusal};
 use crate::session::Tx;
 use crate::store::Inner;
@@ -157,6 +158,8 @@ pub(super) async fn look(store: &Inner, publication: &str, suffix: &str) -> Resu
         ));
     }
     let tx = session.begin().await?;
+    // After a failover nobody else may have been here yet. Who this process believes to be is told to it with its shards.
+    identify(&tx, &store.options).await?;
     let number: i64 = tx.query_one(sql!("slot_name"), &[], WHAT).await?.try_get(0).doing(WHAT)?;
     let slot = format!("{}_{number}{suffix}", store.options.schema.name());
     let row = tx.query_one(sql!("wal_look"), &[&publication, &slot], WHAT).await?;

@@ -7,6 +7,7 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod failovers;
 mod group;
 mod receivers;
 mod sources;
@@ -192,6 +193,16 @@ async fn sources_take_turns_unnoticed_on_postgresql_15() {
 #[tokio::test]
 async fn sources_take_turns_unnoticed_on_postgresql_18() {
     sources::switched(Version::V18).await;
+}
+
+#[tokio::test]
+async fn a_standby_that_takes_over_loses_nothing_on_postgresql_15() {
+    failovers::failed_over(Version::V15).await;
+}
+
+#[tokio::test]
+async fn a_standby_that_takes_over_loses_nothing_on_postgresql_18() {
+    failovers::failed_over(Version::V18).await;
 }
 
 #[tokio::test]

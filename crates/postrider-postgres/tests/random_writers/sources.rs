@@ -10,14 +10,19 @@ use crate::{Scene, number};
 /// How long the stream may take to come back.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn open(db: &Database) -> PostgresStore {
+pub(crate) async fn open(db: &Database) -> PostgresStore {
     let options = PostgresOptions::from_url(&db.url).unwrap().source(Source::Hybrid);
     PostgresStore::open(options.lease(Duration::from_secs(1))).await.unwrap()
 }
 
 async fn until_streaming(store: &PostgresStore) {
+    until_streaming_again(store, 0).await;
+}
+
+/// Waits until events come from the stream, and the source has changed more than so often.
+pub(crate) async fn until_streaming_again(store: &PostgresStore, before: u64) {
     let streaming = async {
-        while !matches!(store.reading().0, Reading::Stream { .. }) {
+        while !matches!(store.reading(), (Reading::Stream { .. }, switches) if switches > before) {
             // tidy: sleep because the stream comes back when it can
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -3,7 +3,7 @@
 //! Each event takes its number from its key's row, in the transaction that emits it, and is noted in a ledger there: so
 //! the database itself says what was emitted and in which order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use postrider_core::{EventId, Key, Kind, Topic};
@@ -38,6 +38,7 @@ pub(crate) struct Writers {
     seed: u64,
     wanted: AtomicUsize,
     committed: AtomicUsize,
+    patient: AtomicBool,
     moved: Notify,
 }
 
@@ -45,11 +46,17 @@ impl Writers {
     pub(crate) fn new(db: &Database, seed: u64, wanted: usize) -> Self {
         db.query(TABLES);
         let wanted = AtomicUsize::new(wanted);
-        Self { db: db.clone(), seed, wanted, committed: AtomicUsize::new(0), moved: Notify::new() }
+        let (committed, patient) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { db: db.clone(), seed, wanted, committed, patient, moved: Notify::new() }
     }
 
     pub(crate) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// No commit returns before it is as safe as the server can make it.
+    pub(crate) fn be_patient(&self) {
+        self.patient.store(true, Ordering::Relaxed);
     }
 
     /// Writes until it is told to stop.
@@ -66,6 +73,11 @@ impl Writers {
     pub(crate) async fn run(&self) {
         let writers = (0..WRITERS).map(|number| Box::pin(self.write(number)));
         futures_util::future::join_all(writers).await;
+    }
+
+    /// How many transactions are committed.
+    pub(crate) fn committed(&self) -> usize {
+        self.committed.load(Ordering::Relaxed)
     }
 
     /// Returns when so many transactions are committed.
@@ -109,7 +121,7 @@ impl Writers {
             let ended = if prepares {
                 self.prepare(&client, &mut rng, &format!("{}-{number}-{turn}", self.db.name)).await
             } else {
-                transact(&client, &mut rng).await
+                self.transact(&client, &mut rng).await
             };
             match ended {
                 Ok(commits) => {
@@ -154,6 +166,21 @@ impl Writers {
         Ok(usize::from(commits))
     }
 
+    /// A transaction of one session; how many commits it was.
+    async fn transact(
+        &self,
+        client: &Client,
+        rng: &mut fastrand::Rng,
+    ) -> Result<usize, tokio_postgres::Error> {
+        let commits = rng.u32(0..5) > 0;
+        // What is not flushed may vanish in a crash, with all traces; then it must not have been delivered.
+        let is_hasty = rng.u32(0..10) == 0 && !self.patient.load(Ordering::Relaxed);
+        let hasty = if is_hasty { "set local synchronous_commit = off; " } else { "" };
+        let end = if commits { "commit" } else { "rollback" };
+        client.batch_execute(&format!("begin; {hasty}{}; {end}", body(rng))).await?;
+        Ok(usize::from(commits))
+    }
+
     async fn connect(&self) -> Client {
         loop {
             if let Ok((client, connection)) = tokio_postgres::connect(&self.db.url, NoTls).await {
@@ -164,16 +191,6 @@ impl Writers {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-}
-
-/// A transaction of one session; how many commits it was.
-async fn transact(client: &Client, rng: &mut fastrand::Rng) -> Result<usize, tokio_postgres::Error> {
-    let commits = rng.u32(0..5) > 0;
-    // What is not flushed may vanish in a crash, with all traces; then it must not have been delivered.
-    let hasty = if rng.u32(0..10) == 0 { "set local synchronous_commit = off; " } else { "" };
-    let end = if commits { "commit" } else { "rollback" };
-    client.batch_execute(&format!("begin; {hasty}{}; {end}", body(rng))).await?;
-    Ok(usize::from(commits))
 }
 
 /// What a transaction does before it ends.

@@ -11,21 +11,6 @@ use postrider_testkit::tcp_proxy::Proxy;
 
 use crate::stage::{Owner, Stage, connect, emit, open, options, run, until};
 
-/// A standby of a server, which is stopped for a moment to be copied.
-fn standby_of(server: &mut Server) -> Server {
-    let from = server.address();
-    server.stop();
-    let primary = format!("host={} port={} user=postgres", from.ip(), from.port());
-    let settings = Settings::fast()
-        .copy_of(server)
-        .file("standby.signal", "")
-        .set("primary_conninfo", &primary)
-        .set("wal_retrieve_retry_interval", "50ms");
-    let standby = Server::start(server.version(), settings);
-    server.start_again();
-    standby
-}
-
 fn audited(stage: &Stage) -> String {
     stage.text("select string_agg(action || ' ' || detail, ', ' order by id) from postrider.audit")
 }
@@ -56,7 +41,7 @@ async fn rest_of(store: &PostgresStore, subscription: &str) -> BTreeSet<String> 
 async fn a_promoted_standby_is_gone_on_with(version: Version) {
     let mut primary = Server::start(version, Settings::fast());
     let db = primary.create_database();
-    let mut standby = standby_of(&mut primary);
+    let mut standby = primary.start_standby(Settings::fast());
     let proxy = Proxy::start(primary.address());
     let through = db.through(proxy.address());
     let stage = Stage::in_database(through.clone()).await;
@@ -92,7 +77,7 @@ async fn events_after_a_late_standbys_promotion_are_delivered(version: Version) 
     assert_eq!(owner.read().await, ["a"]);
     owner.leave().await;
     let before = stage.store.id();
-    let mut standby = standby_of(&mut primary);
+    let mut standby = primary.start_standby(Settings::fast());
     standby.kill_immediate();
     let mut owner = Owner::of(&open(&stage.db).await, "orders").await;
     emit_all(&stage.db, &["b", "c"]).await;

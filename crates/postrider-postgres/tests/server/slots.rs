@@ -1,5 +1,6 @@
 //! What can become of a slot, by the names that such faults have elsewhere: whatever it is, events come, each once and in order.
 
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use postrider_postgres::{OverBudget, PostgresStore, Reading, Source};
 use postrider_testkit::postgres::{Server, Settings, Version};
 use postrider_testkit::tcp_proxy::Proxy;
 
-use crate::sources::{BEHIND, SLOTS, hybrid, logical, open_hybrid, read_count, read_until, until_streaming};
+use crate::sources::{
+    BEHIND, SLOTS, hybrid, logical, narrow, open_hybrid, overflow, read_count, read_until, until_streaming,
+};
 use crate::stage::{Owner, Stage, emit, options, run, until};
 
 fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
@@ -56,6 +59,30 @@ async fn an_open_transaction_that_makes_the_server_keep_its_log_is_named() {
     assert!(slot.reading.as_ref().is_some_and(|(reading, _)| reading == "the write-ahead log"), "{slot:?}");
     run(&open, "commit").await;
     assert_eq!(read_count(&mut owner, 1).await, ["open"]);
+}
+
+/// The server has its own budget, and ends whoever follows a slot that exceeds it.
+#[tokio::test]
+async fn a_slot_that_the_server_gives_up_under_its_follower_is_made_anew() {
+    for version in Version::ALL {
+        let server = narrow(version);
+        let stage = hybrid(server.create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        until_streaming(&mut owner).await;
+        let (open, p) = (stage.session().await, stage.session().await);
+        run(&open, "begin; select pg_current_xact_id()").await;
+        overflow(&stage);
+        emit(&p, "k", "0").await;
+        assert_eq!(read_count(&mut owner, 1).await, ["0"], "{version:?}: by the table");
+        read_until(&mut owner, "without", |owner, _| reads_without(owner, "")).await;
+        run(&open, "commit").await;
+        until_streaming(&mut owner).await;
+        emit(&p, "k", "1").await;
+        assert_eq!(read_count(&mut owner, 1).await, ["1"], "{version:?}");
+        let audit =
+            "select string_agg(action, ',' order by id) from postrider.audit where action like 'slot%'";
+        assert_eq!(stage.text(audit), "slot create,slot drop,slot create", "{version:?}");
+    }
 }
 
 #[tokio::test]
@@ -127,14 +154,13 @@ async fn a_slow_receiver_does_not_lose_the_connection() {
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let (_, switches) = stage.store.reading();
-    stage.run(
-        "insert into postrider.event (topic, type, key, payload)
-         select 'order', 'order', 'k', convert_to(n::text, 'utf8') from generate_series(0, 8999) as n",
-    );
+    // Not by blocking this thread, which is the follower's as well.
+    let p = stage.session().await;
+    let many = "insert into postrider.event (topic, type, key, payload)
+                select 'order', 'order', 'k', convert_to(n::text, 'utf8') from generate_series(0, 8999) as n";
+    run(&p, many).await;
     for n in 9_000..9_100 {
-        stage.run(&format!(
-            "insert into postrider.event (topic, type, key, payload) values ('order', 'order', 'k', convert_to('{n}', 'utf8'))"
-        ));
+        emit(&p, "k", &n.to_string()).await;
     }
     let pid = stage.text("select active_pid from pg_replication_slots");
     // tidy: sleep because the receiver is slow
@@ -164,9 +190,16 @@ async fn a_stream_that_has_died_without_a_word_is_not_waited_for() {
     assert_eq!(read_count(&mut owner, 1).await, ["20"], "none of them again");
 }
 
+/// How often a connection for replication was made.
+fn attempts(server: &Server) -> usize {
+    let log = fs::read_to_string(server.folder().join("log")).unwrap();
+    log.lines().filter(|line| line.contains("replication connection authorized")).count()
+}
+
 #[tokio::test]
-async fn a_slot_of_another_plugin_is_left_alone() {
-    let server = logical(Version::V15);
+async fn a_slot_of_another_plugin_is_left_alone_and_not_asked_for_again_and_again() {
+    let settings = Settings::fast().set("wal_level", "logical").set("log_connections", "on");
+    let server = Server::start(Version::V15, settings.set("log_min_messages", "log"));
     let db = server.create_database();
     db.query(
         "select pg_create_logical_replication_slot('postrider_' || oid, 'test_decoding') from pg_database
@@ -179,6 +212,14 @@ async fn a_slot_of_another_plugin_is_left_alone() {
     assert_eq!(read_count(&mut owner, 1).await, ["0"]);
     read_until(&mut owner, "told why", |owner, _| reads_without(owner, "another program's")).await;
     assert_eq!(stage.text("select plugin from pg_replication_slots"), "test_decoding");
+    let began = stage.text("select clock_timestamp()");
+    let later = format!("select (clock_timestamp() > '{began}'::timestamptz + interval '3 s')::integer");
+    until(&stage, &later, 1).await;
+    let attempts = attempts(&server);
+    assert!(
+        (2..=5).contains(&attempts),
+        "{attempts} attempts: each waits for twice as long as the one before"
+    );
 }
 
 #[tokio::test]

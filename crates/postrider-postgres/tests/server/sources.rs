@@ -1,12 +1,15 @@
 //! The log read from the write-ahead log, and from the table when that cannot be: nothing is lost, repeated or overtaken by
 //! the change.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use postrider_core::settle::Room;
 use postrider_core::{LogStore, Mode, NewSubscription, Store};
-use postrider_postgres::{PostgresStore, Reading, Source};
+use postrider_postgres::{Durability, PostgresStore, Reading, Source};
 use postrider_testkit::postgres::{Database, Server, Settings, Version};
 
+use crate::log::Log;
 use crate::stage::{AMPLE, Owner, Stage, connect, emit, note, options, run, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,12 +69,15 @@ pub(crate) async fn read_count(owner: &mut Owner, count: usize) -> Vec<String> {
     read_until(owner, "enough", |_, notes| notes.len() >= count).await
 }
 
-/// Nobody sees a commit that waits for a standby, but the write-ahead log tells of it.
+/// Nobody sees a commit that waits for a standby, but the write-ahead log tells of it. Between its flush and the moment from
+/// which others see it every commit is like that, for an instant; those who trust their producers meet it here.
 #[tokio::test]
 async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
     for version in Version::ALL {
         let server = logical(version);
-        let stage = hybrid(server.create_database()).await;
+        let db = server.create_database();
+        let trusting = options(&db).source(Source::Hybrid).durability(Durability::Trust);
+        let stage = Stage { store: PostgresStore::open(trusting).await.unwrap(), db };
         let mut owner = stage.owner("orders").await;
         stage.store.subscription_create(NewSubscription::new("late")).await.unwrap();
         until_streaming(&mut owner).await;
@@ -123,6 +129,89 @@ async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
     }
 }
 
+/// Its commit is on the disk of a server that may end now, and the standby which takes over has never heard of it.
+#[tokio::test]
+async fn what_waits_for_a_standby_is_not_handed_out() {
+    let server = logical(Version::V15);
+    let stage = hybrid(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    until(&stage, "select count(*) from postrider.new_slot", 0).await;
+    stage.run("alter system set synchronous_standby_names = 'nobody'");
+    stage.run("select pg_reload_conf()");
+    // The relay has asked since: it is what its look begins with.
+    let asked = "select count(*) from pg_stat_activity where application_name = 'postrider/reader'
+                 and query_start > pg_conf_load_time() + interval '100 ms'";
+    until(&stage, asked, 1).await;
+    let p = stage.session().await;
+    run(&p, "set application_name = 'producer'").await;
+    let waits = tokio::spawn(async move {
+        emit(&p, "k", "waits").await;
+        p
+    });
+    until(&stage, "select count(*) from pg_stat_activity where application_name = 'producer' and wait_event = 'SyncRep'", 1)
+        .await;
+    // Long enough for it to be told, and for the table to be read beside.
+    let began = Instant::now();
+    let a_while = |_: &Owner, _: &[String]| began.elapsed() > Duration::from_secs(3);
+    assert_eq!(read_until(&mut owner, "later", a_while).await.len(), 0);
+    assert!(matches!(stage.store.reading(), (Reading::Stream { .. }, 1)), "{:?}", stage.store.reading());
+    stage.run("alter system reset synchronous_standby_names");
+    stage.run("select pg_reload_conf()");
+    let p = waits.await.unwrap();
+    assert_eq!(read_count(&mut owner, 1).await, ["waits"]);
+    emit(&p, "k", "after").await;
+    assert_eq!(read_count(&mut owner, 1).await, ["after"]);
+}
+
+/// Whoever has no room does not look, and would otherwise be woken for ever, on a thread that others wait for.
+#[tokio::test]
+async fn nobody_is_woken_again_and_again_by_what_nobody_takes() {
+    let server = logical(Version::V15);
+    let stage = hybrid(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    let p = stage.session().await;
+    for n in 0..3 {
+        emit(&p, "k", &n.to_string()).await;
+        tokio::time::timeout(PATIENCE, stage.store.wake()).await.expect("the stream tells of it");
+        let again = (0..10).filter(|_| stage.store.wake().now_or_never().is_some()).count();
+        assert!(again <= 1, "once for whoever waited, and once for one who did not: {again}");
+    }
+    assert_eq!(read_count(&mut owner, 3).await, ["0", "1", "2"]);
+}
+
+/// How far a transaction was delivered is known to the store and not to the slot, which is past it.
+#[tokio::test]
+async fn a_transaction_of_which_half_was_done_is_gone_on_with_in_its_middle() {
+    let server = logical(Version::V15);
+    let stage = hybrid(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    stage.run(
+        "insert into postrider.event (topic, type, key, payload)
+         select 'order', 'order', 'k', convert_to(n::text, 'utf8') from generate_series(0, 2999) as n",
+    );
+    let half = Room { events: 2_000, ..AMPLE };
+    let mut notes = Vec::new();
+    while notes.is_empty() {
+        let chunk = owner.step(half).await.unwrap();
+        notes.extend(chunk.events.iter().map(|event| note(&event.payload)));
+    }
+    assert_eq!((notes.len(), stage.store.reading().1), (2_000, 1), "from the stream");
+    owner.settle().await.unwrap();
+    until(&stage, &format!("select (({BEHIND}) < 10000)::integer"), 1).await;
+    // It dies without a word.
+    let Stage { db, store } = stage;
+    drop((store, owner));
+    let stage = hybrid(db).await;
+    let mut owner = Owner::of(&stage.store, "orders").await;
+    notes.extend(read_count(&mut owner, 1_000).await);
+    let wanted: Vec<String> = (0..3_000).map(|n| n.to_string()).collect();
+    assert_eq!(notes, wanted, "each once, and the rest of them again");
+    assert_eq!(owner.read().await.len(), 0);
+}
+
 #[tokio::test]
 async fn a_slot_is_not_held_by_what_others_write_nor_by_who_does_not_read() {
     for version in Version::ALL {
@@ -151,44 +240,67 @@ async fn a_slot_is_not_held_by_what_others_write_nor_by_who_does_not_read() {
     }
 }
 
+/// Writes more than a server keeps that is told to keep 16 MB.
+pub(crate) fn overflow(stage: &Stage) {
+    for _ in 0..6 {
+        stage.run("create table filler as select repeat('x', 1000) as text from generate_series(1, 12000)");
+        stage.run("drop table filler; select pg_switch_wal()");
+    }
+    // tidy: foreign because it is the server's
+    stage.run("checkpoint");
+}
+
+pub(crate) fn narrow(version: Version) -> Server {
+    let settings = Settings::fast().set("wal_level", "logical").set("max_slot_wal_keep_size", "16MB");
+    Server::start(version, settings.set("max_wal_size", "32MB").set("min_wal_size", "32MB"))
+}
+
 #[tokio::test]
 async fn a_slot_that_the_server_has_given_up_is_made_anew_and_nothing_is_missed() {
     for version in Version::ALL {
-        let settings = Settings::fast().set("wal_level", "logical").set("max_slot_wal_keep_size", "16MB");
-        let server = Server::start(version, settings.set("max_wal_size", "32MB").set("min_wal_size", "32MB"));
-        let stage = hybrid(server.create_database()).await;
-        let mut owner = stage.owner("orders").await;
-        until_streaming(&mut owner).await;
-        let p = stage.session().await;
-        emit(&p, "k", "before").await;
-        assert_eq!(read_count(&mut owner, 1).await, ["before"]);
-        owner.leave().await;
-        let Stage { db, store } = stage;
-        drop(store);
-        let stage = Stage::in_database(db).await;
-        until(&stage, "select count(*) from pg_stat_replication", 0).await;
-        emit(&p, "k", "meanwhile").await;
-        for _ in 0..6 {
-            stage.run(
-                "create table filler as select repeat('x', 1000) as text from generate_series(1, 12000)",
-            );
-            stage.run("drop table filler; select pg_switch_wal()");
-        }
+        comes_back_to_a_lost_slot(narrow(version), async |stage| overflow(stage)).await;
+    }
+}
+
+/// From release 18 on a server may give up slots that nobody has used for a while.
+#[tokio::test]
+async fn a_slot_that_was_idle_for_too_long_is_made_anew_and_nothing_is_missed() {
+    let settings = Settings::fast().set("wal_level", "logical").set("idle_replication_slot_timeout", "1s");
+    comes_back_to_a_lost_slot(Server::start(Version::V18, settings), async |stage| {
+        let is_idle =
+            "select (inactive_since < clock_timestamp() - interval '2 s')::integer from pg_replication_slots";
+        until(stage, is_idle, 1).await;
         // tidy: foreign because it is the server's
         stage.run("checkpoint");
-        assert_eq!(stage.text("select wal_status from pg_replication_slots"), "lost", "{version:?}");
-        let stage = hybrid(stage.db).await;
-        let mut owner = Owner::of(&stage.store, "orders").await;
-        let mut notes = until_streaming(&mut owner).await;
-        emit(&p, "k", "after").await;
-        notes.extend(
-            read_until(&mut owner, "at the end", |_, notes| notes.contains(&"after".to_owned())).await,
-        );
-        assert_eq!(notes, ["meanwhile", "after"], "{version:?}");
-        let audit =
-            "select string_agg(action, ',' order by id) from postrider.audit where action like 'slot%'";
-        assert_eq!(stage.text(audit), "slot create,slot drop,slot create", "{version:?}");
-    }
+    })
+    .await;
+}
+
+/// A relay is away, its slot is lost, and it comes back.
+async fn comes_back_to_a_lost_slot(server: Server, lose: impl AsyncFn(&Stage)) {
+    let version = server.version();
+    let stage = hybrid(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    until_streaming(&mut owner).await;
+    let p = stage.session().await;
+    emit(&p, "k", "before").await;
+    assert_eq!(read_count(&mut owner, 1).await, ["before"]);
+    owner.leave().await;
+    let Stage { db, store } = stage;
+    drop(store);
+    let stage = Stage::in_database(db).await;
+    until(&stage, "select count(*) from pg_stat_replication", 0).await;
+    emit(&p, "k", "meanwhile").await;
+    lose(&stage).await;
+    assert_eq!(stage.text("select wal_status from pg_replication_slots"), "lost", "{version:?}");
+    let stage = hybrid(stage.db).await;
+    let mut owner = Owner::of(&stage.store, "orders").await;
+    let mut notes = until_streaming(&mut owner).await;
+    emit(&p, "k", "after").await;
+    notes.extend(read_until(&mut owner, "at the end", |_, notes| notes.contains(&"after".to_owned())).await);
+    assert_eq!(notes, ["meanwhile", "after"], "{version:?}");
+    let audit = "select string_agg(action, ',' order by id) from postrider.audit where action like 'slot%'";
+    assert_eq!(stage.text(audit), "slot create,slot drop,slot create", "{version:?}");
 }
 
 #[tokio::test]
@@ -214,7 +326,8 @@ async fn a_slot_in_use_is_left_alone_and_taken_when_it_is_free() {
 }
 
 #[tokio::test]
-async fn the_table_is_read_while_a_slot_waits_for_transactions() {
+async fn the_table_is_read_while_a_slot_waits_for_transactions_and_they_are_named() {
+    let log = Log::listen();
     let server = logical(Version::V15);
     let stage = hybrid(server.create_database()).await;
     let (open, p) = (stage.session().await, stage.session().await);
@@ -225,6 +338,8 @@ async fn the_table_is_read_while_a_slot_waits_for_transactions() {
     assert_eq!(read_count(&mut owner, 1).await, ["1"]);
     until(&stage, SLOTS, 1).await;
     assert!(!matches!(stage.store.reading().0, Reading::Stream { .. }), "{:?}", stage.store.reading());
+    let pid: i32 = open.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    log.until_says(&format!("waits for a transaction to end: pid {pid} in database {}", stage.db.name)).await;
     run(&open, "commit").await;
     let notes = until_streaming(&mut owner).await;
     emit(&p, "b", "2").await;

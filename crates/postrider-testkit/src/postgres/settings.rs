@@ -91,6 +91,18 @@ impl Settings {
         self
     }
 
+    /// A copy of another server, which must be stopped, that follows it as the standby `standby` once both run.
+    #[must_use]
+    pub(super) fn standby_of(self, server: &Server) -> Self {
+        let primary = server.address();
+        let (host, port) = (primary.ip(), primary.port());
+        let told = format!("host={host} port={port} user=postgres dbname=postgres application_name=standby");
+        self.copy_of(server)
+            .file("standby.signal", "")
+            .set("primary_conninfo", &told)
+            .set("wal_retrieve_retry_interval", "50ms")
+    }
+
     pub(super) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(name, text)| (name.as_str(), text.as_str()))
     }
