@@ -192,7 +192,7 @@ const KINDS: &[(&str, &str, &[&str])] = &[
     ("", "stdout", &["stdout"]),
     ("", "null", &["null"]),
     ("", "file:PATH", &["file"]),
-    ("kafka", "kafka://HOST/TOPIC", &["kafka"]),
+    ("kafka", "kafka://HOST/TOPIC", &["kafka", "kafkas"]),
     ("nats", "nats://HOST/SUBJECT", &["nats", "tls"]),
     ("rabbitmq", "amqp://HOST/EXCHANGE", &["amqp", "amqps", "rabbitmq"]),
     ("redis", "redis://HOST/STREAM", &["redis", "rediss"]),
