@@ -21,6 +21,8 @@ use crate::exec::ExecOptions;
 use crate::file::FileOptions;
 #[cfg(feature = "http")]
 use crate::http::HttpOptions;
+#[cfg(feature = "inbox")]
+use crate::inbox::InboxOptions;
 #[cfg(feature = "kafka")]
 use crate::kafka::KafkaOptions;
 #[cfg(feature = "nats")]
@@ -184,6 +186,8 @@ kinds! {
     Http(HttpOptions) = "http" if "http";
     /// A program of the user's own.
     Exec(ExecOptions) = "exec" if "exec";
+    /// A table of another database.
+    Inbox(InboxOptions) = "inbox" if "inbox";
 }
 
 /// Every kind that Postrider has, whether this build has it or not: its feature, how it is written, and the schemes and
@@ -198,6 +202,7 @@ const KINDS: &[(&str, &str, &[&str])] = &[
     ("redis", "redis://HOST/STREAM", &["redis", "rediss"]),
     ("http", "https://HOST/PATH", &["http", "https"]),
     ("exec", "exec:COMMAND", &["exec"]),
+    ("inbox", "inbox:DATABASE-URL", &["inbox"]),
 ];
 
 impl SinkSpec {
