@@ -15,6 +15,10 @@ use crate::{setup, tidy};
 /// The variable by which simulations learn how many seeds to try.
 const SEEDS_VARIABLE: &str = "POSTRIDER_SEEDS";
 
+/// The binary's features, with those that are not among its defaults: what only a wish turns on is built, linted and tested as
+/// well. The same in every phase, so that nothing is built twice.
+const FEATURES: &str = "--features=postrider-cli/kafka-tls";
+
 /// How much is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -56,14 +60,14 @@ fn phases(extent: Extent, seeds: Option<u32>, deny: bool) -> Vec<Phase> {
         Phase { name: "setup", action: Action::Setup },
         cargo("format", &["fmt", "--all", "--check"]),
         Phase { name: "tidy", action: Action::Tidy },
-        cargo("build", &["build", "--workspace", "--all-targets"]),
-        cargo("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        cargo("build", &["build", "--workspace", FEATURES, "--all-targets"]),
+        cargo("clippy", &["clippy", "--workspace", FEATURES, "--all-targets", "--", "-D", "warnings"]),
         Phase {
             name: "tests",
             action: Action::Cargo {
                 // The examples in the documentation too: asked for alone they would be built with other features of
                 // the dependencies, and those be built anew (80 seconds).
-                arguments: &["test", "--workspace"],
+                arguments: &["test", "--workspace", FEATURES],
                 variables: seeds.map(|seeds| (SEEDS_VARIABLE, seeds.to_string())).into_iter().collect(),
             },
         },
@@ -72,7 +76,7 @@ fn phases(extent: Extent, seeds: Option<u32>, deny: bool) -> Vec<Phase> {
         phases.push(Phase {
             name: "documentation",
             action: Action::Cargo {
-                arguments: &["doc", "--workspace", "--no-deps"],
+                arguments: &["doc", "--workspace", FEATURES, "--no-deps"],
                 variables: vec![("RUSTDOCFLAGS", "-D warnings".to_owned())],
             },
         });
@@ -145,6 +149,15 @@ mod tests {
             })
             .collect();
         assert_eq!(given, ["tests"]);
+    }
+
+    #[test]
+    fn all_phases_that_build_do_so_with_the_same_features() {
+        for phase in phases(Extent::Ci, None, false) {
+            let Action::Cargo { arguments, .. } = phase.action else { continue };
+            let builds = arguments[0] != "fmt";
+            assert_eq!(arguments.contains(&FEATURES), builds, "{}", phase.name);
+        }
     }
 
     #[test]

@@ -26,6 +26,12 @@ struct Tool {
 const TOOLS: &[Tool] = &[
     Tool { program: "cc", package: "build-essential", reason: "SQLite is compiled from C" },
     Tool { program: "make", package: "build-essential", reason: "librdkafka is compiled from C" },
+    Tool {
+        program: "/usr/include/openssl/ssl.h",
+        package: "libssl-dev",
+        reason: "librdkafka speaks TLS through OpenSSL, with the feature kafka-tls",
+    },
+    Tool { program: "pkg-config", package: "pkg-config", reason: "OpenSSL is found by it" },
     Tool { program: "git", package: "git", reason: "commits and releases" },
     Tool { program: "strace", package: "strace", reason: "tests inject disk faults into system calls" },
     Tool {

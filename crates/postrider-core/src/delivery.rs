@@ -101,8 +101,8 @@ pub struct Delivery {
     pub origin: Arc<Origin>,
     /// What the handler holds of its lease; none in mode `log`, where the member holds all that there is to hold.
     pub ticket: Option<Ticket>,
-    /// The epoch of the event's shard under which it is handed out, where that is known. A receiver that has seen a
-    /// higher one knows that this comes from a former owner.
+    /// Under which right it is handed out: the epoch of the event's shard, in mode `queue` the token of its claim; none where
+    /// that is not known. A receiver that has seen a higher one for the same event knows that this comes from a former owner.
     pub epoch: Option<Epoch>,
 }
 

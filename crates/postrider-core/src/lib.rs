@@ -20,6 +20,7 @@
 //! | [`store`] | what must a database do for us? The contract in prose. |
 //! | [`refusal`], [`statement`] | what do all stores say, and send, in the same way? |
 //! | [`sink`] | what must a receiver of events do for us? |
+//! | [`inbox`] | what does a table promise into which events are delivered? |
 //! | [`limits`], [`time`], [`error`] | bounds, instants, failures |
 
 pub mod ack;
@@ -30,6 +31,7 @@ pub mod error;
 pub mod event;
 pub mod filter;
 pub mod handshake;
+pub mod inbox;
 pub mod limits;
 pub mod log;
 pub mod position;

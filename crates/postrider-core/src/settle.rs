@@ -56,6 +56,14 @@ impl Hold {
     pub fn set(&self) -> ShardSet {
         ShardSet::of(self.shards.iter().map(|held| held.shard))
     }
+
+    /// The epoch under which an event is handed out; none if its shard is not held.
+    pub fn epoch_of(&self, event: &Event) -> Option<Epoch> {
+        let shard = Shard::of(event.key.as_ref(), event.id, self.shard_count);
+        // Who holds all has each in its place.
+        let in_place = self.shards.get(usize::from(shard.0)).filter(|held| held.shard == shard);
+        in_place.or_else(|| self.shards.iter().find(|held| held.shard == shard)).map(|held| held.epoch)
+    }
 }
 
 /// One shard of a [`Hold`].

@@ -22,6 +22,10 @@
 //!
 //! The table `postrider_inbox` stands where the search path of the session makes tables. What is forgotten can be handled again:
 //! keep it for longer than an event can take to come again, which is the retention of the store if dead letters may be replayed.
+//!
+//! [`InboxTable`] is for the relay that delivers into such a database by itself.
+
+mod table;
 
 use std::time::Duration;
 
@@ -32,6 +36,8 @@ use tokio_postgres::{Client, Transaction};
 use crate::emit::POSTRIDER;
 use crate::error::Doing;
 use crate::statement::Sql;
+
+pub use table::InboxTable;
 
 const TABLE: Sql = sql!("inbox_table");
 const INDEX: Sql = sql!("inbox_index");

@@ -41,7 +41,7 @@
 //! | `turn`, `ring`, `prune` | where does the log lie, and what may go? |
 //! | `subscription`, `place`, `seek`, `dead_letter`, `audit` | what do people change? |
 //! | `schedule` | what is emitted at which times? |
-//! | [`inbox`] | how does a receiver handle each event once? |
+//! | [`inbox`] | how does a receiver handle each event once, and how is one delivered into its database? |
 //! | `event`, `delivery`, `attempt`, `lag`, `report`, `check` | what do people look at? |
 //!
 //! # Emitting from other languages

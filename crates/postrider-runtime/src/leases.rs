@@ -43,7 +43,7 @@ use postrider_core::queue::{
 };
 use postrider_core::settle::AttemptRecord;
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Delivery, Event, EventId, Order, RetryPolicy, Subscription, Timestamp, limits};
+use postrider_core::{Delivery, Epoch, Event, EventId, Order, RetryPolicy, Subscription, Timestamp, limits};
 use slab::Slab;
 
 use crate::lanes::HandOut;
@@ -381,7 +381,8 @@ impl Leases {
             let ticket = Ticket::on(&self.board, self.subscription, held.event.id, row.token);
             held.state = HeldState::Running { out, ticket: ticket.clone() };
             let delivery = Delivery::new(Arc::clone(&held.event), row.finished + 1, Arc::clone(&self.origin));
-            deliveries.push(Delivery { ticket: Some(ticket), ..delivery });
+            let epoch = Some(Epoch(row.token.0));
+            deliveries.push(Delivery { ticket: Some(ticket), epoch, ..delivery });
         }
         self.running.insert(Out { items });
         HandOut { ticket: out, deliveries }

@@ -369,3 +369,28 @@ async fn a_relay_without_workers_keeps_house_until_it_is_told_to_end() {
     tokio::time::sleep(SECOND * 600).await; // tidy: sleep because time is simulated
     assert!(pulse.has_beaten() && !pulse.is_alive(), "a relay that has ended has no pulse");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_tells_the_epoch_of_its_shard_which_grows_with_each_owner() {
+    let keys = ["a", "b", "", "c"];
+    let scene = Scene::new(&keys).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    for _ in 0..3 {
+        let noted = Arc::clone(&told);
+        let worker = Worker::new(subscription()).each(move |delivery: Delivery| {
+            noted.lock().unwrap().push((delivery.key.clone(), delivery.epoch.map(|epoch| epoch.0)));
+            std::future::ready(Ok::<(), Failure>(()))
+        });
+        scene.until_idle(scene.relay().worker(worker)).await;
+        let again = |key: &&str| if key.is_empty() { Event::new("t") } else { Event::new("t").key(key) };
+        scene.store.event_emit(keys.iter().map(again).collect()).await.unwrap();
+    }
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 3 * keys.len());
+    for key in ["a", "b", "c"] {
+        let of_key = told.iter().filter(|(of, _)| of.as_ref().is_some_and(|of| of.as_str() == key));
+        let epochs: Vec<i64> = of_key.map(|(_, epoch)| epoch.expect("an owner knows it")).collect();
+        assert!(epochs.is_sorted_by(|one, next| one < next), "{key}: {epochs:?}");
+    }
+    assert!(told.iter().all(|(_, epoch)| epoch.is_some()));
+}

@@ -52,7 +52,7 @@ impl<C: Clone> ConnectionSlot<C> {
     }
 
     /// Lets the next one make a new connection.
-    #[cfg(feature = "redis")]
+    #[cfg(any(feature = "redis", feature = "inbox"))]
     pub(crate) async fn forget(&self) {
         *self.0.lock().await = Held::Nothing;
     }

@@ -9,7 +9,7 @@
 //! | `debezium` | the payload | `id` and `eventType`, as Debezium's outbox event router does |
 //!
 //! Beside any of them travel the event's own headers, `traceparent` among them, and what [`names`] lists: the
-//! deduplication id, the attempt, and the epoch where it is known. [`Binding`] says how a protocol carries all that.
+//! deduplication id, the attempt, and the epoch, which every relay knows. [`Binding`] says how a protocol carries all that.
 //! A payload that is the body is shared, never copied and never rewritten.
 
 mod binding;

@@ -19,7 +19,7 @@
 //! Each batch has a producer to itself, out of at most `producers_max`. So a batch that waits for a dead partition holds up no
 //! other, and one that is given up takes nothing of another with it.
 //!
-//! Without OpenSSL librdkafka has neither TLS nor SCRAM, and the project links no OpenSSL: see `docs/sinks.md`.
+//! Why there are no transactions, `docs/sinks.md` says.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -27,6 +27,7 @@
 //! | `sink` | what becomes of each event of a batch? |
 //! | `wave` | which events of a batch may be on their way at once? |
 //! | `record` | what is sent for one event, and is it small enough? |
+//! | `security` | how are connections encrypted, and how do we log in? |
 //! | `producers` | where do producers come from, and where do they go? |
 //! | `refusal` | what does an error of Kafka say about the event, the topic and the broker? |
 //! | `look` | what does a check find? |
@@ -37,17 +38,20 @@ mod look;
 mod producers;
 mod record;
 mod refusal;
+mod security;
 mod sink;
 mod wave;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use postrider_core::{Error, Result};
 use serde::{Deserialize, Deserializer};
 
+pub use security::Sasl;
 pub use sink::KafkaSink;
 
 use crate::envelope::Envelope;
@@ -56,7 +60,7 @@ use crate::{Secret, SinkUrl, Template};
 
 const USUAL_PORT: u16 = 9092;
 /// What can be said in a URL, for its errors.
-const URL_OPTIONS: &str = "key, envelope, compression or tombstones";
+const URL_OPTIONS: &str = "key, envelope, compression, tombstones or sasl";
 
 /// How events are sent to Kafka.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -85,12 +89,28 @@ pub struct KafkaOptions {
     /// How records are compressed.
     #[serde(default)]
     pub compression: Compression,
-    /// Who logs in, by SASL/PLAIN.
+    /// Whether connections are encrypted. A broker then has to prove that it is the one, by a certificate for the name under which it
+    /// is reached.
+    #[serde(default, deserialize_with = "security::from_config")]
+    pub tls: bool,
+    /// A file with the certificates to trust instead of the system's.
+    #[serde(default, deserialize_with = "security::from_config")]
+    pub ca_file: Option<PathBuf>,
+    /// A file with a certificate of ours, for brokers that ask for one.
+    #[serde(default, deserialize_with = "security::from_config")]
+    pub cert_file: Option<PathBuf>,
+    /// A file with the key of that certificate.
+    #[serde(default, deserialize_with = "security::from_config")]
+    pub key_file: Option<PathBuf>,
+    /// Who logs in.
     #[serde(default)]
     pub user: Option<String>,
     /// The password.
     #[serde(default)]
     pub password: Option<Secret>,
+    /// How the password is shown to a broker.
+    #[serde(default, deserialize_with = "security::from_config")]
+    pub sasl: Sasl,
     /// Milliseconds for which records of a partition are gathered before they are sent.
     #[serde(default = "default_linger_ms")]
     pub linger_ms: u32,
@@ -161,8 +181,13 @@ impl KafkaOptions {
             envelope: Envelope::default(),
             tombstones: false,
             compression: Compression::default(),
+            tls: false,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
             user: None,
             password: None,
+            sasl: Sasl::default(),
             linger_ms: default_linger_ms(),
             message_bytes_max: default_message_bytes_max(),
             queue_bytes_max: default_queue_bytes_max(),
@@ -174,9 +199,9 @@ impl KafkaOptions {
 
 impl SinkOptions for KafkaOptions {
     type Sink = KafkaSink;
-    const SCHEMES: &'static [&'static str] = &["kafka"];
+    const SCHEMES: &'static [&'static str] = &["kafka", "kafkas"];
 
-    /// `kafka://user:password@one:9092,two:9092/TOPIC?key=…&compression=zstd`.
+    /// `kafka://user:password@one:9092,two:9092/TOPIC?key=…&compression=zstd`, `kafkas://…` for encrypted connections.
     fn from_text(text: &str) -> Result<Self> {
         let mut url = SinkUrl::parse(text)?;
         let mut options = Self::new(&url.addresses(USUAL_PORT).join(","), url.path.parse()?)?;
@@ -194,6 +219,10 @@ impl SinkOptions for KafkaOptions {
                 )
             })?;
         }
+        if let Some(word) = url.take_option("sasl") {
+            options.sasl = security::of_this_build(word.parse()?)?;
+        }
+        options.tls = security::of_this_build(url.scheme == "kafkas")?;
         url.no_more_options(URL_OPTIONS)?;
         (options.user, options.password) = (url.user.take(), url.password.take());
         Ok(options)
@@ -213,7 +242,7 @@ impl fmt::Display for KafkaOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let escaped =
             |text: &Template| text.to_string().replace('%', "%25").replace('?', "%3F").replace('&', "%26");
-        f.write_str("kafka://")?;
+        f.write_str(if self.tls { "kafkas://" } else { "kafka://" })?;
         if let Some(user) = &self.user {
             write!(f, "{user}{}@", if self.password.is_some() { ":***" } else { "" })?;
         }
@@ -228,6 +257,9 @@ impl fmt::Display for KafkaOptions {
         }
         if self.tombstones {
             options.push("tombstones=true".to_owned());
+        }
+        if self.sasl != Sasl::Plain {
+            options.push(format!("sasl={}", self.sasl.as_str()));
         }
         if options.is_empty() { Ok(()) } else { write!(f, "?{}", options.join("&")) }
     }
@@ -311,6 +343,12 @@ mod tests {
             "kafka://me:***@one:9092,two:7/orders.{type}?key={key|none}&envelope=cloudevents&compression=zstd&tombstones=true"
         );
         assert!(!format!("{options:?}").contains("canary"));
+        #[cfg(feature = "kafka-tls")]
+        {
+            let safe = KafkaOptions::from_text("kafkas://me:canary@h/t?sasl=scram-sha-512").unwrap();
+            assert_eq!((safe.tls, safe.sasl), (true, Sasl::ScramSha512));
+            assert_eq!(safe.to_string(), "kafkas://me:***@h:9092/t?sasl=scram-sha-512");
+        }
         let plain = KafkaOptions::from_text("kafka://h/t").unwrap();
         assert_eq!(KafkaOptions::from_text(&plain.to_string()).unwrap(), plain);
     }
@@ -324,6 +362,7 @@ mod tests {
             ("kafka://h/{oops}", "there is no placeholder"),
             ("kafka://h/t?compression=rar", "there is no compression `rar`"),
             ("kafka://h/t?tombstones=maybe", "tombstones=true"),
+            ("kafka://h/t?sasl=gssapi", "there is no `sasl` `gssapi`"),
             ("kafka://h/t?acks=0", "no option `acks`"),
         ] {
             let error = KafkaOptions::from_text(bad).unwrap_err().to_string();

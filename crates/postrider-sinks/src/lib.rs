@@ -19,6 +19,7 @@
 //! | [`time_limit`] | how long does a sink wait? |
 //! | [`stdout`], [`mod@file`], [`null`] | the sinks themselves |
 //! | `nats`, `redis`, `http`, `exec` | NATS JetStream, Redis Streams, webhooks and programs, with the features of these names |
+//! | `inbox` | a table of another database, with the features `inbox-postgres` and `inbox-sqlite` |
 //! | `kafka`, `rabbitmq` | the brokers of these names, if the features of these names are on |
 //!
 //! ```
@@ -32,7 +33,7 @@
 mod append;
 #[cfg(feature = "bench")]
 pub mod bare;
-#[cfg(any(feature = "nats", feature = "redis"))]
+#[cfg(any(feature = "nats", feature = "redis", feature = "inbox"))]
 mod connection_slot;
 pub mod envelope;
 #[cfg(feature = "exec")]
@@ -41,6 +42,8 @@ pub mod failed_keys;
 pub mod file;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "inbox")]
+pub mod inbox;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 #[cfg(feature = "nats")]
@@ -72,6 +75,8 @@ pub use failed_keys::FailedKeys;
 pub use file::FileSink;
 #[cfg(feature = "http")]
 pub use http::HttpSink;
+#[cfg(feature = "inbox")]
+pub use inbox::InboxSink;
 #[cfg(feature = "kafka")]
 pub use kafka::KafkaSink;
 #[cfg(feature = "nats")]

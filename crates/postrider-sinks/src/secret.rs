@@ -54,6 +54,15 @@ impl Secret {
         Self(Place::Here(text.into()))
     }
 
+    /// The secret, if it is written here and not in another place.
+    #[cfg(feature = "inbox")]
+    pub(crate) fn written_here(&self) -> Option<&str> {
+        match &self.0 {
+            Place::Here(text) => Some(text),
+            Place::Variable(_) | Place::File(_) => None,
+        }
+    }
+
     /// Reads the secret from its place. A file may end in one line break, which is not part of it.
     pub fn read(&self) -> Result<Exposed> {
         let text = match &self.0 {

@@ -21,6 +21,8 @@ use crate::exec::ExecOptions;
 use crate::file::FileOptions;
 #[cfg(feature = "http")]
 use crate::http::HttpOptions;
+#[cfg(feature = "inbox")]
+use crate::inbox::InboxOptions;
 #[cfg(feature = "kafka")]
 use crate::kafka::KafkaOptions;
 #[cfg(feature = "nats")]
@@ -199,6 +201,8 @@ kinds! {
     Http(HttpOptions) = "http" if "http";
     /// A program of the user's own.
     Exec(ExecOptions) = "exec" if "exec";
+    /// A table of another database.
+    Inbox(InboxOptions) = "inbox" if "inbox";
 }
 
 /// Every kind that Postrider has, whether this build has it or not: its feature, how it is written, and the schemes and
@@ -207,12 +211,13 @@ const KINDS: &[(&str, &str, &[&str])] = &[
     ("", "stdout", &["stdout"]),
     ("", "null", &["null"]),
     ("", "file:PATH", &["file"]),
-    ("kafka", "kafka://HOST/TOPIC", &["kafka"]),
+    ("kafka", "kafka://HOST/TOPIC", &["kafka", "kafkas"]),
     ("nats", "nats://HOST/SUBJECT", &["nats", "tls"]),
     ("rabbitmq", "amqp://HOST/EXCHANGE", &["amqp", "amqps", "rabbitmq"]),
     ("redis", "redis://HOST/STREAM", &["redis", "rediss"]),
     ("http", "https://HOST/PATH", &["http", "https"]),
     ("exec", "exec:COMMAND", &["exec"]),
+    ("inbox", "inbox:DATABASE-URL", &["inbox"]),
 ];
 
 impl SinkSpec {

@@ -2,6 +2,9 @@
 #![cfg(feature = "kafka")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[cfg(feature = "kafka-tls")]
+#[path = "parts/authority.rs"]
+mod authority;
 #[path = "support/ledger.rs"]
 mod ledger;
 #[path = "support/network.rs"]
@@ -354,6 +357,82 @@ async fn a_broker_with_a_login_takes_the_right_one_and_topics_are_not_made_unask
     std::fs::write(&path, "secret\n").unwrap();
     assert_eq!(ledger.attempt(&rotated, &batch).await, [Outcome::Ack]);
     ledger.compare(&Reader::new(&config, "orders").read_all(held));
+}
+
+/// With SCRAM, over TLS, to clients that show a certificate.
+#[cfg(feature = "kafka-tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_with_tls_and_scram_must_be_trusted_and_must_trust_us() {
+    use postrider_sinks::kafka::Sasl;
+
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        Some(path)
+    };
+    let ours = authority::Authority::new("ours");
+    let (certificate, key) = ours.sign("127.0.0.1");
+    let kafka = Kafka::start_with(&kafka::Settings {
+        credentials: Some(Credentials::new("rider", "secret")),
+        tls: Some(kafka::Tls { certificate, key, clients: Some(ours.certificate()) }),
+        ..Default::default()
+    });
+    let (certificate, key) = ours.sign("relay");
+    let url = format!("kafkas://rider:secret@{}/orders?sasl=scram-sha-512", kafka.bootstrap());
+    let right = KafkaOptions {
+        ca_file: put("ca.pem", &ours.certificate()),
+        cert_file: put("relay.pem", &certificate),
+        key_file: put("relay.key", &key),
+        timeout_ms: 60_000.try_into().unwrap(),
+        ..KafkaOptions::from_text(&url).unwrap()
+    };
+    let mut ledger = Ledger::new("tls");
+    let batch = ledger.emit_turns(3, 10);
+
+    // What time does not heal is told at once, costs no attempt, and repeats no secret.
+    let stranger = put("stranger.pem", &authority::Authority::new("a stranger").certificate());
+    let by_name = vec![format!("localhost:{}", kafka.port())];
+    for (bad, words) in [
+        (KafkaOptions { password: Some(Secret::here("canary")), ..right.clone() }, "Kafka refuses the login"),
+        (KafkaOptions { ca_file: stranger, ..right.clone() }, "Kafka has not proved who it is"),
+        (KafkaOptions { ca_file: None, ..right.clone() }, "Kafka has not proved who it is"),
+        // The certificate is for the address.
+        (KafkaOptions { brokers: by_name, ..right.clone() }, "Kafka has not proved who it is"),
+        (
+            KafkaOptions { cert_file: None, key_file: None, ..right.clone() },
+            "Kafka wants a certificate of ours",
+        ),
+    ] {
+        let outcomes = ledger.attempt(&open(&bad), &batch).await;
+        let (class, message) = failure(&outcomes[0]);
+        assert_eq!(class, FailureClass::Unavailable, "{message}");
+        assert!(message.starts_with(words), "{words}: {message}");
+        assert!(!outcomes.contains(&Outcome::Ack));
+        let error = bad.check().await.unwrap_err().to_string();
+        assert!(error.starts_with(words), "{words}: {error}");
+        assert!(!format!("{outcomes:?} {error} {bad:?} {bad}").contains("canary"));
+    }
+
+    let mut config = client(&kafka);
+    config.set("security.protocol", "sasl_ssl").set("sasl.mechanism", "SCRAM-SHA-256");
+    config.set("sasl.username", "rider").set("sasl.password", "secret");
+    for (setting, name) in [
+        ("ssl.ca.location", "ca.pem"),
+        ("ssl.certificate.location", "relay.pem"),
+        ("ssl.key.location", "relay.key"),
+    ] {
+        config.set(setting, folder.path().join(name).to_str().unwrap());
+    }
+    make_topic(&config, "orders", 1, &[]).await;
+    assert_eq!(right.check().await.unwrap()[1], "topic `orders` has 3 partitions");
+    ledger.deliver(&open(&right), batch).await;
+    let shorter = KafkaOptions { sasl: Sasl::ScramSha256, ..right };
+    let batch = ledger.emit_turns(3, 10);
+    ledger.deliver(&open(&shorter), batch).await;
+    let found = Reader::new(&config, "orders").read_all(held);
+    assert_eq!(found.len(), 60, "each came once: nothing of the failed attempts arrived");
+    ledger.compare(&found);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,13 +14,15 @@ mod tls_front;
 use carrier::Carrier;
 use futures_util::FutureExt;
 use ledger::{Held, Ledger};
-use postrider_core::{FailureClass, Outcome, Sink};
+use postrider_core::{Event, FailureClass, NewSubscription, Outcome, Sink, Store};
+use postrider_runtime::{Relay, Worker};
 use postrider_sinks::SinkOptions;
 use postrider_sinks::envelope::{BODY_FIELD, names};
 use postrider_sinks::redis::{RedisOptions, RedisSink};
 use postrider_testkit::brokers::redis::{self as server, Redis, Settings};
 use postrider_testkit::receiver::{Received, check_sink};
 use postrider_testkit::tcp_proxy::Proxy;
+use postrider_testkit::{ManualClock, MemoryStore};
 use redis::aio::MultiplexedConnection;
 use redis::streams::StreamRangeReply;
 use tls_front::TlsFront;
@@ -237,6 +239,25 @@ async fn a_server_behind_tls_must_be_who_it_claims_to_be() {
     options.ca_file = Some(ca_file);
     carrier.send_all(&options.open().await.unwrap(), 10).await;
     assert_eq!(carrier.compare(&held(&redis.url(), "tls").await), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_tells_receivers_the_epoch_and_the_attempt() {
+    let url = server::shared().url();
+    let store = MemoryStore::new(ManualClock::new());
+    for _ in 0..2 {
+        store.event_emit(vec![Event::new("t").key("a")]).await.unwrap();
+        let worker = Worker::new(NewSubscription::new("s")).sink(sink(&url, "epochs").await);
+        Relay::new(store.clone()).worker(worker).run_until_idle(std::future::pending()).await.unwrap();
+    }
+    let numbers = entries(&url, "epochs").await.into_iter().map(|entry| {
+        let number = |name: &str| -> i64 {
+            entry.headers.iter().find(|(header, _)| header == name).unwrap().1.parse().unwrap()
+        };
+        (number(names::EPOCH), number(names::ATTEMPT))
+    });
+    let [(first, 1), (second, 1)] = numbers.collect::<Vec<_>>()[..] else { panic!("two, at first attempt") };
+    assert!(first < second, "another owner, another epoch: {first}, {second}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

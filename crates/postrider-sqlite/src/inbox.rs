@@ -24,6 +24,10 @@
 //!
 //! What is forgotten can be handled again: keep it for longer than an event can take to come again, which is the retention of the
 //! store if dead letters may be replayed.
+//!
+//! [`InboxTable`] is for the relay that delivers into such a database by itself.
+
+mod table;
 
 use std::time::Duration;
 
@@ -31,6 +35,8 @@ use postrider_core::Result;
 use rusqlite::{Connection, Transaction};
 
 use crate::error::Doing;
+
+pub use table::InboxTable;
 
 /// Makes the table `postrider_inbox` if it is not there.
 pub fn create(conn: &Connection) -> Result<()> {

@@ -35,7 +35,7 @@
 //! | `shard`, `member`, `liveness`, `fence` | whose turn is it, and who is dead? |
 //! | `subscription`, `seek`, `dead_letter`, `queue_letter`, `queue_cancel`, `audit` | what do people change? |
 //! | `schedule` | what is emitted at which times? |
-//! | [`inbox`] | how does a receiver handle each event once? |
+//! | [`inbox`] | how does a receiver handle each event once, and how is one delivered into its database? |
 //! | `event`, `report`, `check`, `queue_check` | what do people look at? |
 //! | `prune` | what may go? |
 //! | `clock`, `error` | instants, failures |
@@ -61,7 +61,14 @@
 /// statements are looked up by their text, and emit looks one up for every event.
 macro_rules! sql {
     ($name:literal) => {
-        const { postrider_core::statement::without_header(include_str!(concat!("../sql/", $name, ".sql"))) }
+        const {
+            postrider_core::statement::without_header(include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/sql/",
+                $name,
+                ".sql"
+            )))
+        }
     };
 }
 

@@ -75,6 +75,11 @@ impl SqliteOptions {
         Ok(Self::new(path))
     }
 
+    /// Which file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Whether an absent file is created, which is the default.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {

@@ -54,7 +54,10 @@ impl<S: LogStore> Owner<S> {
         if permission == Permission::One {
             self.breaker.probe();
         }
-        let HandOut { ticket, deliveries } = out;
+        let HandOut { ticket, mut deliveries } = out;
+        for delivery in &mut deliveries {
+            self.tell_epoch(delivery);
+        }
         let events = deliveries.len();
         let mut handling = Arc::clone(handle).handle(deliveries, timeout);
         match self.in_place.begin(&mut handling) {
@@ -107,12 +110,18 @@ impl<S: LogStore> Owner<S> {
         let ticket = out.ticket;
         let settle = Arc::new(self.lanes.compose(now, SLOW_AFTER));
         let with_ack = Arc::new(self.lanes.with_ack((*settle).clone(), ticket));
-        let Some(delivery) = out.deliveries.into_iter().next() else { return false };
+        let Some(mut delivery) = out.deliveries.into_iter().next() else { return false };
+        self.tell_epoch(&mut delivery);
         let work = make(delivery);
         let (store, hold) = (self.store.clone(), self.hold.clone());
         let call = Call::begin(async move { store.settle_with(&hold, with_ack, work).await });
         self.row_call = RowCall::Work { ticket, settle, began: now, call };
         true
+    }
+
+    /// For receivers that can tell a former owner by it.
+    fn tell_epoch(&self, delivery: &mut Delivery) {
+        delivery.epoch = self.hold.epoch_of(&delivery.event);
     }
 
     pub(super) fn finish(&mut self, ticket: usize, attempted: Vec<Attempted>, now: Duration) {

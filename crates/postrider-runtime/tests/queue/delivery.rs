@@ -236,3 +236,20 @@ async fn how_far_a_handler_has_come_is_seen_while_it_runs_and_when_it_has_ended(
     assert_eq!((progress().await, scene.left().await), (100, (0, 0, 0, 0)));
     running.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_tells_the_token_of_its_claim_as_its_epoch() {
+    let scene = Scene::new(&["a", ""]).await;
+    let told = Arc::new(Mutex::new(BTreeMap::<i64, Vec<i64>>::new()));
+    let noted = Arc::clone(&told);
+    let failing_once = at_once(move |delivery| {
+        let epoch = delivery.epoch.expect("whoever claims knows it").0;
+        noted.lock().unwrap().entry(delivery.id.0).or_default().push(epoch);
+        if delivery.attempt == 1 { Err(Failure::retry("once")) } else { Ok(()) }
+    });
+    scene.run_for(scene.worker(subscription(), failing_once), SECOND * 10).await;
+    for (id, epochs) in &*told.lock().unwrap() {
+        assert!(epochs.len() == 2 && epochs[0] < epochs[1], "{id}: {epochs:?}");
+    }
+    assert_eq!(told.lock().unwrap().len(), 2);
+}

@@ -39,7 +39,8 @@ pub mod names {
     pub const DEDUP_ID: &str = "postrider-dedup-id";
     /// Which attempt this is, counted from 1.
     pub const ATTEMPT: &str = "postrider-attempt";
-    /// The epoch of the shard under which it was sent: a lower one than seen before comes from a former owner.
+    /// The epoch of the shard, in mode `queue` the token of the claim, under which it was sent: of one event, or in mode `log` of one
+    /// key, a lower one than seen before comes from a former owner.
     pub const EPOCH: &str = "postrider-epoch";
     /// The event's topic, where no other part of the message tells it.
     pub const TOPIC: &str = "postrider-topic";

@@ -11,7 +11,7 @@ use super::producers::Producer;
 use super::{KafkaOptions, refusal};
 
 const CHECK_MAX: Duration = Duration::from_secs(10);
-/// Between two looks whether a broker refuses our login, for which there is no need to wait any longer.
+/// Between two looks whether there is no need to wait any longer.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Asks for the topic without making it. Whether we may write to it no request tells but a write.
@@ -42,8 +42,8 @@ fn ask(producer: &Producer, topic: Option<&str>, bound: Duration) -> Result<Meta
             Err(error) => error,
         };
         let heard = producer.heard.last();
-        if producer.heard.is_locked_out() {
-            return Err(Error::invalid(format!("Kafka refuses the login{heard}")));
+        if let Some(why) = producer.heard.is_locked_out() {
+            return Err(Error::invalid(format!("{}{heard}", why.words())));
         }
         if Instant::now() >= until {
             let words = refusal::words(&error);

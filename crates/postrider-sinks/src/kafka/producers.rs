@@ -15,7 +15,8 @@ use rdkafka::types::RDKafkaErrorCode;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::{KafkaOptions, refusal};
+use super::refusal::{self, LockedOut};
+use super::{KafkaOptions, security};
 
 /// How long a broker that went away is left alone at most before it is tried again.
 const RECONNECT_MS_MAX: u32 = 1000;
@@ -48,7 +49,7 @@ pub(super) struct Lease<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     last: Mutex<Option<String>>,
-    locked_out: watch::Sender<bool>,
+    locked_out: watch::Sender<Option<LockedOut>>,
     is_dead: AtomicBool,
 }
 
@@ -171,14 +172,7 @@ fn config(options: &KafkaOptions) -> Result<ClientConfig> {
     for (name, value) in settings {
         config.set(name, value);
     }
-    match (&options.user, &options.password) {
-        (Some(user), Some(password)) => {
-            config.set("security.protocol", "sasl_plaintext").set("sasl.mechanism", "PLAIN");
-            config.set("sasl.username", user).set("sasl.password", password.read()?.expose());
-        }
-        (None, None) => {}
-        _ => return Err(Error::invalid("sink `kafka` has a user or a password: give both, or neither")),
-    }
+    security::apply(&mut config, options)?;
     Ok(config)
 }
 
@@ -194,15 +188,16 @@ impl Heard {
         self.is_dead.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_locked_out(&self) -> bool {
+    pub(super) fn is_locked_out(&self) -> Option<LockedOut> {
         *self.locked_out.borrow()
     }
 
-    /// Waits until a broker refuses the login.
-    pub(super) async fn locked_out(&self) {
-        if self.locked_out.subscribe().wait_for(|locked_out| *locked_out).await.is_err() {
+    /// Waits until nothing can come of waiting for a broker.
+    pub(super) async fn locked_out(&self) -> LockedOut {
+        match self.locked_out.subscribe().wait_for(Option::is_some).await.map(|why| *why) {
+            Ok(Some(why)) => why,
             // The sender is ours.
-            std::future::pending::<()>().await;
+            _ => std::future::pending().await,
         }
     }
 }
@@ -212,8 +207,8 @@ impl ClientContext for Ear {
     fn log(&self, _: RDKafkaLogLevel, _: &str, _: &str) {}
 
     fn error(&self, error: KafkaError, reason: &str) {
-        if refusal::is_login(&error) {
-            self.0.locked_out.send_replace(true);
+        if let Some(why) = LockedOut::of(&error, reason) {
+            self.0.locked_out.send_replace(Some(why));
         }
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
             self.0.is_dead.store(true, Ordering::Relaxed);

@@ -59,6 +59,7 @@ impl Refusal {
                 Code::BrokerTransportFailure
                 | Code::AllBrokersDown
                 | Code::Resolve
+                | Code::SSL
                 | Code::MessageTimedOut
                 | Code::OperationTimedOut
                 | Code::TimedOutQueue
@@ -78,12 +79,44 @@ impl Refusal {
     }
 }
 
-/// Whether a broker lets us in no more, so that waiting is in vain.
-pub(super) fn is_login(error: &KafkaError) -> bool {
-    matches!(
-        error.rdkafka_error_code(),
-        Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism)
-    )
+/// Why waiting for a broker is in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LockedOut {
+    /// It refuses our login.
+    Login,
+    /// It has not proved that it is the one: its certificate is not trusted, or is for another name.
+    Untrusted,
+    /// It asks for a certificate, and ours is none that it takes.
+    Uncertified,
+}
+
+impl LockedOut {
+    /// What an error says, with the client's own text about it.
+    pub(super) fn of(error: &KafkaError, reason: &str) -> Option<Self> {
+        let refuses_certificate = ["alert certificate required", "alert bad certificate", "alert unknown ca"];
+        match error.rdkafka_error_code()? {
+            Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
+                Some(Self::Login)
+            }
+            // Only the text tells it from a connection that broke, which is worth waiting for. Without it we would wait until the
+            // deadline and say the same.
+            Code::SSL if reason.contains("certificate verify failed") => Some(Self::Untrusted),
+            Code::SSL | Code::BrokerTransportFailure
+                if refuses_certificate.iter().any(|alert| reason.contains(alert)) =>
+            {
+                Some(Self::Uncertified)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Login => "Kafka refuses the login",
+            Self::Untrusted => "Kafka has not proved who it is",
+            Self::Uncertified => "Kafka wants a certificate of ours that it trusts (`cert_file`, `key_file`)",
+        }
+    }
 }
 
 /// The client's own words, which hold nothing of an event.
@@ -106,7 +139,17 @@ mod tests {
         ] {
             assert_eq!(Refusal::of(&KafkaError::MessageProduction(code)), expected, "{code:?}");
         }
-        assert!(is_login(&KafkaError::Global(Code::Authentication)));
-        assert!(!is_login(&KafkaError::Global(Code::AllBrokersDown)));
+    }
+
+    #[test]
+    fn only_what_time_does_not_heal_ends_the_wait() {
+        let of = |code, reason| LockedOut::of(&KafkaError::Global(code), reason);
+        assert_eq!(of(Code::Authentication, ""), Some(LockedOut::Login));
+        assert_eq!(of(Code::AllBrokersDown, ""), None);
+        assert_eq!(
+            of(Code::SSL, "SSL handshake failed: certificate verify failed"),
+            Some(LockedOut::Untrusted)
+        );
+        assert_eq!(of(Code::SSL, "SSL handshake failed: Disconnected"), None);
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::KafkaOptions;
 use super::producers::{Producer, Producers};
 use super::record::Record;
-use super::refusal::{self, Refusal};
+use super::refusal::{self, LockedOut, Refusal};
 use super::wave::{Course, Waves};
 use crate::{FailedKeys, sizes};
 
@@ -81,8 +81,8 @@ enum Missed {
     Told(KafkaError),
     /// The deadline passed.
     Late,
-    /// A broker refuses our login.
-    LockedOut,
+    /// Nothing can come of waiting.
+    LockedOut(LockedOut),
     /// It was never handed to the client, since an earlier one had failed.
     NotSent,
 }
@@ -228,10 +228,10 @@ impl<'a> Sending<'a> {
                     let (heard, after) = (producer.heard.last(), self.producers.options().timeout_ms);
                     self.fail(place, Failure::unavailable(format!("Kafka: no ack after {after} ms{heard}")));
                 }
-                Err(Missed::LockedOut) => {
+                Err(Missed::LockedOut(why)) => {
                     findings.is_down = true;
-                    let heard = producer.heard.last();
-                    self.fail(place, Failure::unavailable(format!("Kafka refuses the login{heard}")));
+                    let (words, heard) = (why.words(), producer.heard.last());
+                    self.fail(place, Failure::unavailable(format!("{words}{heard}")));
                 }
             }
         }
@@ -302,7 +302,7 @@ impl<'a> Patience<'a> {
     fn until(deadline: Instant, producer: &'a Producer) -> Self {
         let end = Box::pin(async move {
             tokio::select! {
-                () = producer.heard.locked_out() => Missed::LockedOut,
+                why = producer.heard.locked_out() => Missed::LockedOut(why),
                 () = sleep_until(deadline) => Missed::Late,
             }
         });

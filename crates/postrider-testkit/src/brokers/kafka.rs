@@ -27,12 +27,26 @@ const NODES_MAX: usize = 3;
 pub struct Settings {
     /// Three nodes instead of one; of a topic's three replicas two must have what is acknowledged with `acks=all`.
     pub three_nodes: bool,
-    /// Who may connect, by SASL/PLAIN without TLS; everybody if there is none.
+    /// Who may connect, by SASL/PLAIN, or with TLS by SCRAM; everybody if there is none.
     pub credentials: Option<Credentials>,
     /// Where clients are told to find a single node, such as a proxy before it; where it listens if there is none.
     pub advertised: Option<SocketAddr>,
+    /// What clients are shown, and they then have to encrypt; plain connections if there is none.
+    pub tls: Option<Tls>,
     /// More lines of `server.properties`, such as `message.max.bytes=1000`.
     pub lines: Vec<String>,
+}
+
+/// Certificates of brokers, all in PEM.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The certificate for `127.0.0.1`.
+    pub certificate: String,
+    /// Its key, in PKCS #8.
+    pub key: String,
+    /// The authority that a client's certificate must be from, which every client then has to show; nobody is asked if there is
+    /// none.
+    pub clients: Option<String>,
 }
 
 /// Running Kafka; its nodes and their data are gone when this is dropped.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::wire::{self, Metadata};
-use super::{Credentials, Settings};
+use super::{Credentials, Settings, Tls};
 use crate::brokers::program::Program;
 use crate::throwaway::user::{CACHE_OF_ROOT, cache};
 
@@ -22,6 +22,11 @@ const MACHINE: [&str; 5] = [
 ];
 /// All clusters have this name; it is sixteen bytes in base 64.
 const CLUSTER: &str = "cG9zdHJpZGVyLXRlc3Rrag";
+
+/// A key with its certificate, and whom to trust.
+const KEYSTORE: &str = "keystore.pem";
+const TRUSTSTORE: &str = "truststore.pem";
+const SCRAM: [&str; 2] = ["SCRAM-SHA-256", "SCRAM-SHA-512"];
 
 /// Where a node listens.
 #[derive(Debug, Clone, Copy)]
@@ -55,9 +60,18 @@ impl Node {
             artifacts.unwrap_or_else(|| panic!("Kafka is missing: run `cargo xtask setup`: {candidates:?}"));
         let program = Program::new("kafka");
         program.write("server.properties", &properties(&program, index, all, settings));
+        if let Some(tls) = &settings.tls {
+            program.write(KEYSTORE, &format!("{}{}", tls.key, tls.certificate));
+            program.write(TRUSTSTORE, tls.clients.as_deref().unwrap_or_default());
+        }
         let node = Self { program, ports: all[index], artifacts: artifacts.clone() };
         let mut command = node.java("kafka.tools.StorageTool");
         command.args(["format", "--cluster-id", CLUSTER, "--config", "server.properties"]);
+        if let (Some(_), Some(Credentials { user, password })) = (&settings.tls, &settings.credentials) {
+            for mechanism in SCRAM {
+                command.arg("--add-scram").arg(format!("{mechanism}=[name={user},password={password}]"));
+            }
+        }
         let output = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let told = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
         assert!(output.status.success(), "{command:?}: {}\n{told}", output.status);
@@ -107,7 +121,12 @@ fn properties(program: &Program, index: usize, all: &[Ports], settings: &Setting
     let count = all.len();
     let voters: Vec<String> =
         (1..).zip(all).map(|(id, ports)| format!("{id}@127.0.0.1:{}", ports.controllers)).collect();
-    let protocol = if settings.credentials.is_some() { "SASL_PLAINTEXT" } else { "PLAINTEXT" };
+    let protocol = match (&settings.tls, &settings.credentials) {
+        (None, None) => "PLAINTEXT",
+        (None, Some(_)) => "SASL_PLAINTEXT",
+        (Some(_), None) => "SSL",
+        (Some(_), Some(_)) => "SASL_SSL",
+    };
     let listeners = format!("CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}");
     let found_at =
         settings.advertised.map_or_else(|| format!("127.0.0.1:{clients}"), |proxy| proxy.to_string());
@@ -127,16 +146,44 @@ fn properties(program: &Program, index: usize, all: &[Ports], settings: &Setting
         program.folder().join("data").display(),
         insync = count.min(2),
     );
-    if let Some(Credentials { user, password }) = &settings.credentials {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "sasl.enabled.mechanisms=PLAIN\nlistener.name.clients.plain.sasl.jaas.config=\
-             org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}=\"{password}\";"
-        );
-    }
+    write_security(&mut text, settings);
     for line in &settings.lines {
         let _ = writeln!(text, "{line}");
     }
     text
+}
+
+/// Writing to a string cannot fail.
+fn write_security(text: &mut String, settings: &Settings) {
+    const LISTENER: &str = "listener.name.clients";
+    const MODULES: &str = "org.apache.kafka.common.security";
+    match (&settings.credentials, &settings.tls) {
+        (None, _) => {}
+        (Some(Credentials { user, password }), None) => {
+            let _ = writeln!(
+                text,
+                "sasl.enabled.mechanisms=PLAIN\n{LISTENER}.plain.sasl.jaas.config=\
+                 {MODULES}.plain.PlainLoginModule required user_{user}=\"{password}\";"
+            );
+        }
+        // Who may log in was told when the folder was formatted.
+        (Some(_), Some(_)) => {
+            let _ = writeln!(text, "sasl.enabled.mechanisms={}", SCRAM.join(","));
+            for mechanism in SCRAM.map(str::to_lowercase) {
+                let module = format!("{MODULES}.scram.ScramLoginModule required;");
+                let _ = writeln!(text, "{LISTENER}.{mechanism}.sasl.jaas.config={module}");
+            }
+        }
+    }
+    if let Some(Tls { clients, .. }) = &settings.tls {
+        let _ =
+            writeln!(text, "{LISTENER}.ssl.keystore.type=PEM\n{LISTENER}.ssl.keystore.location={KEYSTORE}");
+        if clients.is_some() {
+            let _ = writeln!(
+                text,
+                "{LISTENER}.ssl.truststore.type=PEM\n{LISTENER}.ssl.truststore.location={TRUSTSTORE}\n\
+                 {LISTENER}.ssl.client.auth=required"
+            );
+        }
+    }
 }
