@@ -118,7 +118,7 @@ fn a_signal_drains_and_ends_well() {
 fn a_signal_leaves_nothing_of_a_queue_leased() {
     let place = Place::new();
     place.ok(&["emit", "order", "--count", "3000"]);
-    let args = ["relay", "--subscription", "jobs", "--mode", "queue", "--lease-by", "event", "--lease", "1h"];
+    let args = ["relay", "--subscription", "work", "--mode", "queue", "--lease-by", "event", "--lease", "1h"];
     let args = [&args[..], &["--sink", "file:out.jsonl"]].concat();
     let running = Running::start(place.command(&args), AT_WORK);
     until("some events are delivered", || !place.delivered("out.jsonl").is_empty());
