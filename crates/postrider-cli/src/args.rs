@@ -215,6 +215,8 @@ pub(crate) enum BenchPart {
     Snapshot,
     /// Mode queue: leases by block and by event
     Queue,
+    /// Mode queue: delivery beside a snapshot that somebody holds
+    QueueSnapshot,
     /// Mode queue: from COMMIT to the handler
     QueueLatency,
     /// Draining a backlog

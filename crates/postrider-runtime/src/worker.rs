@@ -129,7 +129,7 @@ impl Worker<()> {
     }
 
     fn with<H>(self, handler: H) -> Worker<H> {
-        let Self { subscription, batch_events, latency_goal, handler: _ } = self;
+        let Self { subscription, batch_events, latency_goal, handler: () } = self;
         Worker { subscription, batch_events, latency_goal, handler }
     }
 }

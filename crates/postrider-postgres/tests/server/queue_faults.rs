@@ -10,7 +10,7 @@ use postrider_core::queue::{Again, Ask, Claimed, Count, Fate, QueueSettle, Settl
 use postrider_core::settle::MemberId;
 use postrider_core::store::DeadLetterQuery;
 use postrider_core::{Delivery, Event, Failure, LogStore, Order, QueueStore, Result, Store, Subscription};
-use postrider_postgres::tokio_postgres::{Client, Error as PostgresError};
+use postrider_postgres::tokio_postgres::Client;
 use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_runtime::{Relay, Worker};
 use postrider_testkit::postgres::{Server, Settings, Version};
@@ -232,16 +232,12 @@ async fn worker(url: &str, who: &'static str, lock: i64) {
         let notes = Arc::clone(&notes);
         async move {
             let begun = "insert into begun values ($1, $2)";
-            notes.execute(begun, &[&delivery.id.0, &who]).await.map_err(failed)?;
-            notes.query("select pg_advisory_xact_lock($1)", &[&lock]).await.map(drop).map_err(failed)
+            notes.execute(begun, &[&delivery.id.0, &who]).await?;
+            notes.query("select pg_advisory_xact_lock($1)", &[&lock]).await.map(drop)
         }
     };
     let relay = Relay::new(store).name(who).retention(None).worker(Worker::new(queue()).each(handler));
     relay.run(pending()).await.map(drop).unwrap();
-}
-
-fn failed(error: PostgresError) -> Failure {
-    Failure::retry(error.to_string())
 }
 
 /// A process that sleeps through its lease with an event in its hands finds, when it wakes, that it is somebody else's.

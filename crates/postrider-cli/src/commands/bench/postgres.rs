@@ -46,6 +46,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::Wal,
         BenchPart::Group,
         BenchPart::Snapshot,
+        BenchPart::QueueSnapshot,
         BenchPart::QueueLatency,
         BenchPart::Queue,
         BenchPart::Drain,
@@ -71,11 +72,8 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             BenchPart::Wake => wake::measure(url, args).await?,
             BenchPart::Wal => wal::measure(url, args.seconds).await?,
             BenchPart::Group => group::measure(url).await?,
-            BenchPart::Snapshot => {
-                let mut held = held_snapshot(&store, url, args.seconds, Mode::Log).await?;
-                held.extend(held_snapshot(&store, url, args.seconds, Mode::Queue).await?);
-                held
-            }
+            BenchPart::Snapshot => held_snapshot(&store, url, args.seconds, Mode::Log).await?,
+            BenchPart::QueueSnapshot => held_snapshot(&store, url, args.seconds, Mode::Queue).await?,
             BenchPart::Queue => queue::measure(url, args).await?,
             BenchPart::QueueLatency => queue::latencies(&store, url, args.seconds).await?,
             BenchPart::Drain => match &args.through {
