@@ -13,11 +13,13 @@ use libfuzzer_sys::fuzz_target;
 use pgoutput::Change;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some(change) = Change::read(Bytes::copy_from_slice(bytes)) else { return };
-    if let Change::Insert { columns, .. } = &change {
-        assert_eq!(columns.iter().count(), columns.len());
+    for read in [Change::read, Change::read_in_block] {
+        let Some(change) = read(Bytes::copy_from_slice(bytes)) else { continue };
+        if let Change::Insert { columns, .. } = &change {
+            assert_eq!(columns.iter().count(), columns.len());
+        }
+        // Half of what is whole is nothing.
+        assert_eq!(read(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])), None);
+        let _ = format!("{change:?}");
     }
-    // Half of what is whole is nothing.
-    assert_eq!(Change::read(Bytes::copy_from_slice(&bytes[..bytes.len() - 1])), None);
-    let _ = format!("{change:?}");
 });

@@ -354,7 +354,7 @@ pub(crate) struct RelayArgs {
         short,
         long,
         value_name = "FILE",
-        conflicts_with_all = ["subscription", "sink", "source", "wal_budget", "over_budget", "SubscriptionArgs"]
+        conflicts_with_all = ["subscription", "sink", "source", "wal_budget", "over_budget", "wal_streaming", "SubscriptionArgs"]
     )]
     pub(crate) config: Option<PathBuf>,
     /// Look whether everything would work, stores and sinks included, and print what would be created or changed (exit

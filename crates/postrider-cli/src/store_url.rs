@@ -212,7 +212,7 @@ fn sourced(options: PostgresOptions, args: SourceArgs) -> PostgresOptions {
         OverBudgetArg::Leave => OverBudget::Leave,
         OverBudgetArg::Drop => OverBudget::Drop,
     };
-    options.source(source).wal_budget(args.wal_budget, over)
+    options.source(source).wal_budget(args.wal_budget, over).wal_streaming(args.wal_streaming)
 }
 
 /// Only this kind of store has roles, so that they are no part of the contract.

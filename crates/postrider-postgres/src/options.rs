@@ -7,6 +7,7 @@ use postrider_core::{Error, Result};
 use tokio_postgres::Config;
 
 use crate::pooler::Pooler;
+use crate::replication::Large;
 use crate::statement::Schema;
 use crate::tls::Tls;
 use crate::wal::{OverBudget, Source};
@@ -33,6 +34,7 @@ pub struct PostgresOptions {
     pub(crate) rest_max: Duration,
     pub(crate) source: Source,
     pub(crate) wal_budget: (u64, OverBudget),
+    pub(crate) large: Large,
 }
 
 /// What must be on the server's disk before an event is handed out.
@@ -81,6 +83,7 @@ impl PostgresOptions {
             rest_max: Duration::from_secs(5),
             source: Source::default(),
             wal_budget: (10 * 1024 * 1024 * 1024, OverBudget::default()),
+            large: Large::Whole,
         };
         options.prepare();
         Ok(options)
@@ -152,6 +155,14 @@ impl PostgresOptions {
     #[must_use]
     pub fn wal_budget(mut self, bytes: u64, over: OverBudget) -> Self {
         self.wal_budget = (bytes, over);
+        self
+    }
+
+    /// Whether the server tells of a transaction that is too large for its memory while that is open, instead of keeping it on its
+    /// disk until it commits. Its events are read from the table either way.
+    #[must_use]
+    pub fn wal_streaming(mut self, streaming: bool) -> Self {
+        self.large = if streaming { Large::Ahead } else { Large::Whole };
         self
     }
 

@@ -63,6 +63,15 @@ pub(crate) struct Replication {
     server: Server,
 }
 
+/// When the server tells of a transaction that is too large for its memory (`logical_decoding_work_mem`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Large {
+    /// When it has committed. Until then the server keeps it on its disk.
+    Whole,
+    /// At once, in blocks: that it holds rows is told, and in the end whether it has committed.
+    Ahead,
+}
+
 /// Who answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct System {
@@ -174,10 +183,16 @@ impl Replication {
 
     /// Reads from a slot what committed after `from`, or after what was last confirmed if that is later, of the tables of a
     /// publication, and logical messages.
-    pub(crate) async fn start(mut self, slot: &str, publication: &str, from: Lsn) -> Result<Stream> {
+    pub(crate) async fn start(
+        mut self,
+        slot: &str,
+        publication: &str,
+        from: Lsn,
+        large: Large,
+    ) -> Result<Stream> {
         let what = format!("read from the replication slot {slot}");
         let confirmed = self.slot_check(slot, publication, &what).await?;
-        let command = start_command(slot, publication, from);
+        let command = start_command(slot, publication, from, large);
         let wire = self.commands.copy_both(&command, &what, self.server.during_slot()).await?;
         let pace = Pace::of(self.server.wal_sender_timeout);
         Ok(Stream::new(wire, what, confirmed, pace))
@@ -266,10 +281,14 @@ impl Server {
 }
 
 /// The plugin's options are strings, in one of which is a list of names: hence two ways of quoting, one within the other.
-fn start_command(slot: &str, publication: &str, from: Lsn) -> String {
+fn start_command(slot: &str, publication: &str, from: Lsn, large: Large) -> String {
     let publications = escape_identifier(publication).replace('\'', "''");
+    let version = match large {
+        Large::Whole => "proto_version '1'",
+        Large::Ahead => "proto_version '2', streaming 'on'",
+    };
     format!(
-        "START_REPLICATION SLOT {} LOGICAL {} (proto_version '1', publication_names '{publications}', \
+        "START_REPLICATION SLOT {} LOGICAL {} ({version}, publication_names '{publications}', \
          messages 'true', binary 'true')",
         escape_identifier(slot),
         lsn_text(from)

@@ -43,6 +43,9 @@ pub(crate) struct SourceArgs {
     /// What to do if it keeps more
     #[arg(long, value_enum, default_value = "alarm")]
     pub(crate) over_budget: OverBudgetArg,
+    /// Let the server tell of large transactions while they are open, instead of keeping them on its disk until they commit
+    #[arg(long)]
+    pub(crate) wal_streaming: bool,
 }
 
 /// What the server may keep for a slot unless something else is said.
@@ -50,7 +53,12 @@ const WAL_BUDGET_DEFAULT: u64 = 10 << 30;
 
 impl From<SourceArg> for SourceArgs {
     fn from(source: SourceArg) -> Self {
-        Self { source, wal_budget: WAL_BUDGET_DEFAULT, over_budget: OverBudgetArg::default() }
+        Self {
+            source,
+            wal_budget: WAL_BUDGET_DEFAULT,
+            over_budget: OverBudgetArg::default(),
+            wal_streaming: false,
+        }
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) struct StoreKeys {
     pub(super) wal_budget: Option<Said<WalBudget>>,
     /// What to do if it keeps more; alarm if left out
     pub(super) over_budget: Option<OverBudgetArg>,
+    /// Whether the server tells of large transactions while they are open, instead of keeping them on its disk; false if left out
+    pub(super) wal_streaming: Option<bool>,
 }
 
 impl StoreKeys {
@@ -68,6 +70,7 @@ impl StoreKeys {
         SourceArgs {
             wal_budget: self.wal_budget.as_ref().map_or(unless_said.wal_budget, |budget| budget.0.0),
             over_budget: self.over_budget.unwrap_or(unless_said.over_budget),
+            wal_streaming: self.wal_streaming.unwrap_or(unless_said.wal_streaming),
             ..unless_said
         }
     }

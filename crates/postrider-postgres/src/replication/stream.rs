@@ -39,6 +39,8 @@ const STATUS_BYTES: u32 = 1 + 8 * 4 + 1;
 const END_MAX: Duration = Duration::from_secs(5);
 /// A publication of the log has one table and its leaves; somebody else's may have more.
 const RELATIONS_MAX: usize = 1_024;
+/// Open transactions that may be told ahead: each is that of a connection, and larger than the server's memory for it.
+const AHEAD_MAX: usize = 4_096;
 
 /// What the server says.
 #[derive(PartialEq, Eq)]
@@ -53,6 +55,12 @@ pub(crate) enum Said {
     Commit { commit_lsn: Lsn, end_lsn: Lsn },
     /// No commit below this position is yet to come. May come within a transaction.
     Position(Lsn),
+    /// A row was inserted by a transaction that may never commit. `xid` is the lower half of its number.
+    Ahead { xid: u32, row: Row },
+    /// A transaction of which rows were told ahead has committed.
+    AheadCommit { xid: u32, commit_lsn: Lsn },
+    /// It never will.
+    AheadAbort { xid: u32 },
 }
 
 /// A row that was inserted.
@@ -68,6 +76,10 @@ pub(crate) struct Stream {
     wire: Wire,
     what: String,
     relations: HashMap<u32, Arc<Relation>>,
+    /// Those that open transactions were told to have, which others have once these commit; by their numbers.
+    ahead: HashMap<u32, HashMap<u32, Arc<Relation>>>,
+    /// The transaction whose block is being told.
+    block: Option<u32>,
     position: Lsn,
     confirmed: Lsn,
     pace: Pace,
@@ -104,9 +116,19 @@ enum Heard {
 impl Stream {
     /// `confirmed` is what the server has forgotten already.
     pub(super) fn new(wire: Wire, what: String, confirmed: Lsn, pace: Pace) -> Self {
-        let (relations, position) = (HashMap::new(), confirmed);
         let now = Instant::now();
-        Self { wire, what, relations, position, confirmed, pace, status_due: now, clock: (0, now) }
+        Self {
+            wire,
+            what,
+            relations: HashMap::new(),
+            ahead: HashMap::new(),
+            block: None,
+            position: confirmed,
+            confirmed,
+            pace,
+            status_due: now,
+            clock: (0, now),
+        }
     }
 
     /// The next thing that the server says. Sends statuses on time while it is awaited. Nothing is lost if it is
@@ -255,46 +277,91 @@ impl Stream {
     /// What a change says, if it is to be told.
     fn take(&mut self, body: Bytes) -> Result<Option<Said>> {
         let kind = body.first().copied().unwrap_or_default();
-        let change = Change::read(body);
+        let change = if self.block.is_some() { Change::read_in_block(body) } else { Change::read(body) };
         let change = change.ok_or_else(|| {
             nonsense(&self.what, &format!("a change {:?} that cannot be read", char::from(kind)))
         })?;
+        if let Some(xid) = self.block {
+            return self.take_ahead(xid, change);
+        }
         Ok(Some(match change {
             Change::Begin { commit_lsn, xid } => Said::Begin { commit_lsn, xid },
             Change::Commit { commit_lsn, end_lsn } => {
                 self.position = self.position.max(end_lsn);
                 Said::Commit { commit_lsn, end_lsn }
             }
-            Change::Insert { relation, columns } => self.row(relation, columns)?,
+            Change::Insert { relation, columns } => {
+                Said::Insert(self.row(self.relations.get(&relation), columns)?)
+            }
+            Change::BlocksCommit { xid, commit_lsn, end_lsn } => {
+                self.position = self.position.max(end_lsn);
+                for (_, relation) in self.ahead.remove(&xid).into_iter().flatten() {
+                    self.remember(relation)?;
+                }
+                Said::AheadCommit { xid, commit_lsn }
+            }
+            Change::BlocksAbort { xid, part } if xid == part => {
+                self.ahead.remove(&xid);
+                Said::AheadAbort { xid }
+            }
+            Change::BlockStart { xid } => {
+                self.begin_block(xid)?;
+                return Ok(None);
+            }
             Change::Message(Message { transactional, lsn, prefix, content }) => {
                 Said::Message { transactional, lsn, prefix, content }
             }
             Change::Relation(relation) => {
-                self.remember(relation)?;
+                self.remember(Arc::new(relation))?;
                 return Ok(None);
             }
-            Change::Other => return Ok(None),
+            // Of a part that is undone some rows may have been told: whoever reads the table does not find them.
+            Change::BlocksAbort { .. } | Change::BlockStop | Change::Other => return Ok(None),
         }))
     }
 
-    fn row(&self, id: u32, columns: Columns) -> Result<Said> {
-        let relation = self.relations.get(&id);
+    /// What a change of a block says. Tables are as this transaction sees them; the server tells of each to each of them.
+    fn take_ahead(&mut self, xid: u32, change: Change) -> Result<Option<Said>> {
+        match change {
+            Change::BlockStop => self.block = None,
+            Change::Relation(relation) => {
+                let relations = self.ahead.entry(xid).or_default();
+                relations.insert(relation.id, Arc::new(relation));
+                check_count(relations.len(), &self.what)?;
+            }
+            Change::Insert { relation, columns } => {
+                let relation = self.ahead.get(&xid).and_then(|relations| relations.get(&relation));
+                return Ok(Some(Said::Ahead { xid, row: self.row(relation, columns)? }));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn begin_block(&mut self, xid: u32) -> Result<()> {
+        self.block = Some(xid);
+        self.ahead.entry(xid).or_default();
+        if self.ahead.len() <= AHEAD_MAX {
+            return Ok(());
+        }
+        let told =
+            format!("more than {AHEAD_MAX} large transactions are open: raise logical_decoding_work_mem");
+        Err(Error::new(ErrorKind::Unavailable, format!("cannot {}: {told}", self.what)))
+    }
+
+    fn row(&self, relation: Option<&Arc<Relation>>, columns: Columns) -> Result<Row> {
         let relation =
             relation.ok_or_else(|| nonsense(&self.what, "a row of a table that it has not told of"))?;
         if relation.columns.len() != columns.len() {
             return Err(nonsense(&self.what, "a row with more or fewer columns than its table"));
         }
-        Ok(Said::Insert(Row { relation: Arc::clone(relation), columns }))
+        Ok(Row { relation: Arc::clone(relation), columns })
     }
 
     /// Takes note of a table, or of what has become of it. None may be forgotten, since the server tells of each once.
-    fn remember(&mut self, relation: Relation) -> Result<()> {
-        self.relations.insert(relation.id, Arc::new(relation));
-        if self.relations.len() <= RELATIONS_MAX {
-            return Ok(());
-        }
-        let told = format!("the publication has more than {RELATIONS_MAX} tables: publish the log's only");
-        Err(Error::new(ErrorKind::Invalid, format!("cannot {}: {told}", self.what)))
+    fn remember(&mut self, relation: Arc<Relation>) -> Result<()> {
+        self.relations.insert(relation.id, relation);
+        check_count(self.relations.len(), &self.what)
     }
 
     fn refused(&self, frame: Frame) -> Error {
@@ -357,6 +424,9 @@ impl fmt::Debug for Said {
             }
             Self::Commit { commit_lsn, end_lsn } => write!(f, "commit at {commit_lsn:?}, end {end_lsn:?}"),
             Self::Position(lsn) => write!(f, "position {lsn:?}"),
+            Self::Ahead { xid, row } => write!(f, "ahead of the commit of {xid}, {row:?}"),
+            Self::AheadCommit { xid, commit_lsn } => write!(f, "commit of {xid} at {commit_lsn:?}"),
+            Self::AheadAbort { xid } => write!(f, "{xid} undone"),
         }
     }
 }
@@ -365,6 +435,14 @@ impl fmt::Debug for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "row of {}.{}: {:?}", self.relation.namespace, self.relation.name, self.columns)
     }
+}
+
+fn check_count(relations: usize, what: &str) -> Result<()> {
+    if relations <= RELATIONS_MAX {
+        return Ok(());
+    }
+    let told = format!("the publication has more than {RELATIONS_MAX} tables: publish the log's only");
+    Err(Error::new(ErrorKind::Invalid, format!("cannot {what}: {told}")))
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl Scene {
     }
 
     async fn start(&self) -> Stream {
-        self.connect().await.start(&self.slot, PUBLICATION, Lsn(0)).await.unwrap()
+        self.connect().await.start(&self.slot, PUBLICATION, Lsn(0), Large::Whole).await.unwrap()
     }
 
     /// Emits by plain SQL, each in a transaction of its own.
@@ -147,7 +147,7 @@ async fn events(stream: &mut Stream, commits: usize) -> Vec<postrider_core::log:
         match next(stream).await {
             Said::Insert(row) => rows.push(reader.read(&row).unwrap()),
             Said::Commit { .. } => seen += 1,
-            Said::Begin { .. } | Said::Message { .. } | Said::Position(_) => {}
+            _ => {}
         }
     }
     rows
@@ -166,7 +166,7 @@ fn positions_are_written_as_the_server_does() {
 
 #[test]
 fn names_are_quoted_within_quotes() {
-    let command = start_command("a\"b", "c\"d'e", Lsn(1));
+    let command = start_command("a\"b", "c\"d'e", Lsn(1), Large::Whole);
     assert!(command.starts_with("START_REPLICATION SLOT \"a\"\"b\" LOGICAL 0/1 ("), "{command}");
     assert!(command.contains("publication_names '\"c\"\"d''e\"'"), "{command}");
 }

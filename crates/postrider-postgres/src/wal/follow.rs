@@ -1,5 +1,6 @@
 //! Follows a slot, for as long as anybody holds shards.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -97,7 +98,7 @@ async fn follow(
     let Some(inner) = store.upgrade() else { return Ok(Ended::StoreGone) };
     let mut replication = Replication::connect(&inner.options).await?;
     let Ready { slot, publication, must_see } = slot::prepare(&inner, &mut replication, other).await?;
-    let stream = replication.start(&slot, &publication, Lsn::default()).await;
+    let stream = replication.start(&slot, &publication, Lsn::default(), inner.options.large).await;
     let stream = match stream {
         Ok(stream) => stream,
         Err(error) => return Err(slot::explained(&slot, error)),
@@ -117,6 +118,7 @@ async fn follow(
         shared,
         stream,
         transaction: None,
+        ahead: HashMap::new(),
         xid: 0,
         events: EventReader::default(),
         new,
@@ -148,6 +150,8 @@ struct Following<'a> {
     stream: Stream,
     /// The one that is being told.
     transaction: Option<Decoded>,
+    /// Those that are told ahead and hold events, by the low halves of their numbers.
+    ahead: HashMap<u32, Xid>,
     /// The low half of its number.
     xid: u32,
     events: EventReader,
@@ -268,6 +272,24 @@ impl Following<'_> {
                     self.shared.inbox().put(transaction);
                     self.shared.news.notify_waiters();
                 }
+            }
+            // They are large: all that is kept of them is that they have to be read from the table.
+            Said::Ahead { xid, row } => {
+                if !self.ahead.contains_key(&xid) {
+                    let row = self.events.read(&row)?;
+                    if row.xid.0 as u32 == xid {
+                        self.ahead.insert(xid, row.xid);
+                    }
+                }
+            }
+            Said::AheadCommit { xid, commit_lsn } => {
+                if let Some(xid) = self.ahead.remove(&xid) {
+                    self.shared.inbox().put(Decoded { xid, commit: commit_lsn, rows: None, bytes: 0 });
+                    self.shared.news.notify_waiters();
+                }
+            }
+            Said::AheadAbort { xid } => {
+                self.ahead.remove(&xid);
             }
             Said::Message { .. } | Said::Position(_) => {}
         }

@@ -382,6 +382,49 @@ async fn large_prepared_and_undone_transactions() {
     assert_eq!(owner.read().await.len(), 0);
 }
 
+/// What is told ahead counts when it commits, in the order of commits, and not before; what is undone, never. The server keeps
+/// nothing of it on its disk.
+#[tokio::test]
+async fn large_transactions_that_are_told_ahead_of_their_commit() {
+    const TOLD: &str = "select stream_txns from pg_stat_replication_slots";
+    const SPILLED: &str = "select spill_txns from pg_stat_replication_slots";
+    for version in Version::ALL {
+        let settings = Settings::fast().set("wal_level", "logical");
+        let server = Server::start(version, settings.set("logical_decoding_work_mem", "64kB"));
+        let db = server.create_database();
+        let ahead = options(&db).source(Source::Hybrid).wal_streaming(true);
+        let stage = Stage { store: PostgresStore::open(ahead).await.unwrap(), db };
+        let mut owner = stage.owner("orders").await;
+        until_streaming(&mut owner).await;
+        let many = |name: &str| {
+            format!(
+                "insert into postrider.event (topic, type, payload)
+                 select 'order', 'order', convert_to('{name} ' || n, 'utf8') from generate_series(1, 3000) as n"
+            )
+        };
+        let (p, q, r) = (stage.session().await, stage.session().await, stage.session().await);
+        run(&p, "begin").await;
+        run(&p, &many("kept")).await;
+        run(&q, "begin").await;
+        run(&q, &many("undone")).await;
+        run(&p, "savepoint one").await;
+        run(&p, &many("undone within")).await;
+        run(&p, "rollback to one").await;
+        emit(&r, "a", "small").await;
+        assert_eq!(read_count(&mut owner, 1).await, ["small"], "the others are open");
+        until(&stage, &format!("select (({TOLD}) >= 2)::integer"), 1).await;
+        run(&q, "rollback").await;
+        run(&p, "commit").await;
+        let wanted: Vec<String> = (1..=3_000).map(|n| format!("kept {n}")).collect();
+        assert_eq!(read_count(&mut owner, 3_000).await, wanted);
+        emit(&r, "a", "last").await;
+        assert_eq!(read_count(&mut owner, 1).await, ["last"]);
+        assert!(matches!(stage.store.reading(), (Reading::Stream { .. }, 1)), "{:?}", stage.store.reading());
+        until(&stage, &format!("select (({BEHIND}) < 100000)::integer"), 1).await;
+        assert_eq!(stage.number(SPILLED), 0);
+    }
+}
+
 /// A position must not name every transaction that was not an event's.
 #[tokio::test]
 async fn positions_stay_small_however_many_transactions_lie_between() {

@@ -231,7 +231,58 @@ fn look(change: &Change) {
     }
 }
 
+/// As it stands in a block.
+pub(in crate::replication) fn in_block(xid: u32, body: &Bytes) -> Bytes {
+    let mut out = BytesMut::from(&body[..1]);
+    out.put_u32(xid);
+    out.put_slice(&body[1..]);
+    out.freeze()
+}
+
+pub(in crate::replication) fn block_start(xid: u32) -> Bytes {
+    in_block(xid, &Bytes::from_static(b"S\x01"))
+}
+
+pub(in crate::replication) fn blocks_commit(xid: u32, commit_lsn: u64, end_lsn: u64) -> Bytes {
+    let mut out = in_block(xid, &commit(commit_lsn, end_lsn)).to_vec();
+    out[0] = b'c';
+    out.into()
+}
+
+pub(in crate::replication) fn blocks_abort(xid: u32, part: u32) -> Bytes {
+    in_block(xid, &[&b"A"[..], &part.to_be_bytes()].concat().into())
+}
+
+#[test]
+fn blocks_and_their_end_are_read() {
+    assert_eq!(Change::read(block_start(7)), Some(Change::BlockStart { xid: 7 }));
+    assert_eq!(Change::read_in_block(Bytes::from_static(b"E")), Some(Change::BlockStop));
+    let (commit_lsn, end_lsn) = (Lsn(3), Lsn(4));
+    assert_eq!(
+        Change::read(blocks_commit(7, 3, 4)),
+        Some(Change::BlocksCommit { xid: 7, commit_lsn, end_lsn })
+    );
+    assert_eq!(Change::read(blocks_abort(7, 9)), Some(Change::BlocksAbort { xid: 7, part: 9 }));
+    for whole in [block_start(7), blocks_commit(7, 3, 4), blocks_abort(7, 9)] {
+        assert_eq!(Change::read(whole.slice(..whole.len() - 1)), None);
+        assert_eq!(Change::read_in_block(whole), None, "a block within a block");
+    }
+}
+
 proptest! {
+    #[test]
+    fn in_a_block_everything_is_read_but_the_ends_of_a_transaction(told in told(), xid in any::<u32>()) {
+        let body = encode(&told);
+        let read = match told {
+            Told::Origin(..) => Change::read_in_block(body.clone()),
+            _ => Change::read_in_block(in_block(xid, &body)),
+        };
+        match told {
+            Told::Begin(..) | Told::Commit(..) => prop_assert_eq!(read, None),
+            _ => prop_assert_eq!(read, Change::read(body)),
+        }
+    }
+
     #[test]
     fn what_is_told_is_read_as_it_was_meant(told in told()) {
         let read = Change::read(encode(&told));
@@ -266,12 +317,12 @@ proptest! {
 
     #[test]
     fn any_bytes_are_an_error_or_a_message_and_no_panic(
-        kind in prop::sample::select(&b"BCRIMUDTYO?"[..]),
+        kind in prop::sample::select(&b"BCRIMUDTYOSEcA?"[..]),
         bytes in vec(any::<u8>(), 0..200),
     ) {
-        let body: Vec<u8> = [kind].into_iter().chain(bytes).collect();
-        if let Some(change) = Change::read(body.into()) {
-            look(&change);
+        let body: Bytes = [kind].into_iter().chain(bytes).collect();
+        for change in [Change::read(body.clone()), Change::read_in_block(body)].iter().flatten() {
+            look(change);
         }
     }
 }

@@ -3,7 +3,9 @@
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-use super::super::pgoutput::tests::{Given, begin, commit, insert, relation};
+use super::super::pgoutput::tests::{
+    Given, begin, block_start, blocks_abort, blocks_commit, commit, in_block, insert, relation,
+};
 use super::super::refusal::refusal;
 use super::*;
 
@@ -170,4 +172,67 @@ async fn a_warning_that_something_was_left_out_is_an_error() {
     let warning = |code: &str| message(b'N', format!("SWARNING\0C{code}\0Mskipped\0\0").as_bytes());
     let (_, error) = told(&[warning("01000"), warning("55000")]).await;
     assert_eq!(refusal(&error), Some(Refusal::PublicationMissing), "{error}");
+}
+
+/// A table as an open transaction has changed it is another one for all others, until that commits.
+#[tokio::test]
+async fn what_open_transactions_tell_of_tables_is_theirs_until_they_commit() {
+    let column = |name: &str| (name.to_owned(), 25);
+    let (narrow, wide) =
+        (relation(1, "s", "t", &[column("a")]), relation(1, "s", "t", &[column("a"), column("b")]));
+    let one = insert(1, &[Given::Null]);
+    let two = insert(1, &[Given::Null, Given::Null]);
+    let stop = change(b"E");
+    let messages = [
+        change(&begin(3, 7)),
+        change(&narrow),
+        change(&one),
+        change(&commit(3, 4)),
+        change(&block_start(8)),
+        change(&in_block(8, &wide)),
+        change(&in_block(9, &two)),
+        stop.clone(),
+        change(&block_start(10)),
+        change(&in_block(10, &wide)),
+        change(&in_block(10, &two)),
+        stop,
+        change(&blocks_abort(8, 9)),
+        change(&blocks_abort(10, 10)),
+        change(&begin(5, 11)),
+        change(&one),
+        change(&commit(5, 6)),
+        change(&blocks_commit(8, 7, 8)),
+        change(&begin(9, 12)),
+        change(&two),
+        change(&commit(9, 10)),
+    ];
+    let (said, _) = told(&messages).await;
+    let letters: Vec<String> = said
+        .iter()
+        .map(|said| match said {
+            Said::Begin { xid, .. } => format!("begin {xid}"),
+            Said::Insert(row) => format!("row of {}", row.columns.len()),
+            Said::Commit { .. } => "commit".to_owned(),
+            Said::Ahead { xid, row } => format!("{xid} ahead, row of {}", row.columns.len()),
+            Said::AheadCommit { xid, commit_lsn } => format!("{xid} commits at {}", commit_lsn.0),
+            Said::AheadAbort { xid } => format!("{xid} is undone"),
+            Said::Message { .. } | Said::Position(_) => "?".to_owned(),
+        })
+        .collect();
+    let expected = [
+        "begin 7",
+        "row of 1",
+        "commit",
+        "8 ahead, row of 2",
+        "10 ahead, row of 2",
+        "10 is undone",
+        "begin 11",
+        "row of 1",
+        "commit",
+        "8 commits at 7",
+        "begin 12",
+        "row of 2",
+        "commit",
+    ];
+    assert_eq!(letters, expected);
 }

@@ -123,6 +123,8 @@ impl Following {
             }
             Said::Commit { .. } => self.telling = None,
             Said::Message { .. } | Said::Insert(_) | Said::Position(_) => {}
+            // Not asked for: what a message says is nowhere else.
+            Said::Ahead { .. } | Said::AheadCommit { .. } | Said::AheadAbort { .. } => {}
         }
         if self.telling.is_none() {
             self.complete = self.complete.max(self.stream.position());
