@@ -183,7 +183,12 @@ impl Replication {
 
     /// Reads from a slot what committed after `from`, or after what was last confirmed if that is later, of the tables of a
     /// publication, and logical messages.
-    pub(crate) async fn start(
+    pub(crate) async fn start(self, slot: &str, publication: &str, from: Lsn) -> Result<Stream> {
+        self.start_with(slot, publication, from, Large::Whole).await
+    }
+
+    /// The same, with a choice of how large transactions are told.
+    pub(crate) async fn start_with(
         mut self,
         slot: &str,
         publication: &str,

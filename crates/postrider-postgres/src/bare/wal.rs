@@ -7,7 +7,7 @@ use postrider_core::log::Lsn;
 
 use crate::error::Doing;
 use crate::options::PostgresOptions;
-use crate::replication::{Large, Replication, Stream};
+use crate::replication::{Replication, Stream};
 
 /// What came from a slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub async fn drain(url: &str, slot: &str, publication: &str, commits: u64) -> Re
     let connected = Replication::connect(&PostgresOptions::from_url(url)?).await?;
     let mut read = WalRead::default();
     let began = Instant::now();
-    let mut stream = connected.start(slot, publication, Lsn(0), Large::Whole).await?;
+    let mut stream = connected.start(slot, publication, Lsn(0)).await?;
     while read.commits < commits {
         let change = stream.next_unread().await?;
         read.bytes += change.len() as u64;
@@ -59,7 +59,7 @@ impl Listener {
     /// Follows a slot from where it was confirmed. All payloads have this length, and are the last column of the log.
     pub async fn begin(url: &str, slot: &str, publication: &str, payload_bytes: usize) -> Result<Self> {
         let connected = Replication::connect(&PostgresOptions::from_url(url)?).await?;
-        Ok(Self { stream: connected.start(slot, publication, Lsn(0), Large::Whole).await?, payload_bytes })
+        Ok(Self { stream: connected.start(slot, publication, Lsn(0)).await?, payload_bytes })
     }
 
     /// The number of the next one.

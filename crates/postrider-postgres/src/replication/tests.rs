@@ -91,7 +91,7 @@ impl Scene {
     }
 
     async fn start(&self) -> Stream {
-        self.connect().await.start(&self.slot, PUBLICATION, Lsn(0), Large::Whole).await.unwrap()
+        self.connect().await.start(&self.slot, PUBLICATION, Lsn(0)).await.unwrap()
     }
 
     /// Emits by plain SQL, each in a transaction of its own.

@@ -98,7 +98,7 @@ async fn follow(
     let Some(inner) = store.upgrade() else { return Ok(Ended::StoreGone) };
     let mut replication = Replication::connect(&inner.options).await?;
     let Ready { slot, publication, must_see } = slot::prepare(&inner, &mut replication, other).await?;
-    let stream = replication.start(&slot, &publication, Lsn::default(), inner.options.large).await;
+    let stream = replication.start_with(&slot, &publication, Lsn::default(), inner.options.large).await;
     let stream = match stream {
         Ok(stream) => stream,
         Err(error) => return Err(slot::explained(&slot, error)),

@@ -200,6 +200,29 @@ fn a_slow_event_is_leased_and_the_mark_passes_it() {
     assert_eq!((settle.done.len(), settle.freed.len()), (1, 1));
 }
 
+/// Its rows would park all of its keys, and make rows of all that comes behind.
+#[test]
+fn a_batch_holds_the_mark_longer_than_an_event() {
+    const BATCH: usize = 20;
+    let batch = |events| Shape { events, parts: events, per_lane: 1 };
+    let leased =
+        |settle: &Settle| settle.rows.iter().filter(|row| row.state == DeliveryState::Leased).count();
+    let keys: Vec<String> = (0..limits::SPAN_EVENTS_MAX).map(|key| key.to_string()).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let (mut alone, mut crowded) = (lanes(), lanes());
+    for lanes in [&mut alone, &mut crowded] {
+        offer(lanes, &keys);
+        assert_eq!(next(lanes, batch(BATCH)).1.len(), BATCH);
+    }
+    assert_eq!(leased(&alone.compose(NOW + SLOW * 9, SLOW)), 0);
+    assert_eq!(leased(&alone.compose(NOW + SLOW * 10, SLOW)), BATCH);
+    let (rest, ids) = next(&mut crowded, batch(limits::SPAN_EVENTS_MAX));
+    finish(&mut crowded, rest, &vec![Outcome::Ack; ids.len()]);
+    assert_eq!(crowded.slow_at(SLOW), Some(NOW + SLOW));
+    assert_eq!(leased(&crowded.compose(NOW, SLOW)), 0);
+    assert_eq!(leased(&crowded.compose(NOW + SLOW, SLOW)), BATCH);
+}
+
 #[test]
 fn delayed_events_never_leave_the_span_but_as_rows_of_the_late_lane() {
     let mut lanes = lanes();

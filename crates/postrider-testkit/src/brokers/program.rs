@@ -124,8 +124,16 @@ impl Program {
         self.watchdog.rest();
     }
 
+    /// On return none of its threads runs: a signal takes effect when each of them has noticed.
     pub(super) fn freeze(&mut self) {
-        processes::signal_group(self.running(), Signal::STOP);
+        let leader = self.running();
+        processes::signal_group(leader, Signal::STOP);
+        let began = Instant::now();
+        while !processes::is_stopped(leader) {
+            assert!(began.elapsed() < STOP_MAX, "it does not stop");
+            // tidy: sleep because processes that are not our children can only be looked at
+            std::thread::sleep(POLL_EVERY);
+        }
     }
 
     pub(super) fn thaw(&mut self) {

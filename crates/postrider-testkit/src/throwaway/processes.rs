@@ -48,6 +48,17 @@ pub(crate) fn is_running(pid: u32) -> bool {
     status(pid).is_some_and(|status| status.state != 'Z')
 }
 
+/// All of its threads: each stops when it notices the signal.
+#[cfg(feature = "brokers")]
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    let is_stopped = |path: std::path::PathBuf| {
+        fs::read_to_string(path.join("stat"))
+            .is_ok_and(|stat| parse(&stat).is_some_and(|status| status.state == 'T'))
+    };
+    threads.flatten().all(|thread| is_stopped(thread.path()))
+}
+
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "brokers"), allow(dead_code, reason = "only brokers are groups"))]
 struct Status {

@@ -134,7 +134,12 @@ async fn whoever_stops_waiting_loses_nothing(version: Version) {
         match said {
             Said::Insert(row) => ids.push(reader.read(&row).unwrap().event.id.0),
             Said::Commit { .. } => commits += 1,
-            Said::Begin { .. } | Said::Message { .. } | Said::Position(_) => {}
+            Said::Begin { .. }
+            | Said::Message { .. }
+            | Said::Position(_)
+            | Said::Ahead { .. }
+            | Said::AheadCommit { .. }
+            | Said::AheadAbort { .. } => {}
         }
     }
     writing.await.unwrap();

@@ -25,7 +25,7 @@ async fn a_snapshot_and_its_slot_hold_everything_once(version: Version) {
     ));
     assert_eq!(seen[0][0].as_deref(), Some("3"));
     let last: i64 = seen[0][1].as_ref().unwrap().parse().unwrap();
-    let mut stream = connected.start(&scene.slot, PUBLICATION, made.consistent, Large::Whole).await.unwrap();
+    let mut stream = connected.start(&scene.slot, PUBLICATION, made.consistent).await.unwrap();
     let rows: Vec<i64> = events(&mut stream, 2).await.iter().map(|row| row.event.id.0).collect();
     assert_eq!(rows, [last + 1, last + 2]);
     let failover = "to_jsonb(s) -> 'failover'";

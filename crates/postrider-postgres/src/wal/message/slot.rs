@@ -7,7 +7,7 @@ use postrider_core::{Error, ErrorKind, Result};
 use tracing::warn;
 
 use super::stored::{self, Place};
-use crate::replication::{Large, NewSlot, Replication, Stream};
+use crate::replication::{NewSlot, Replication, Stream};
 use crate::session::{Role, Session};
 use crate::store::Inner;
 use crate::wal::slot::{self, Other, Slot};
@@ -51,7 +51,7 @@ pub(super) async fn prepare(store: &Inner, other: &mut Option<Other>) -> Result<
         stored::store(&mut session, place, new, &[]).await?;
         place = new;
     }
-    let stream = replication.start(&name, &publication, Lsn::default(), Large::Whole).await;
+    let stream = replication.start(&name, &publication, Lsn::default()).await;
     let stream = stream.map_err(|error| slot::explained(&name, error))?;
     if let Some(lsn) = place.lsn.filter(|lsn| *lsn < stream.position()) {
         // As on a standby that has the slot of its primary, but not all that was written there.
