@@ -64,6 +64,14 @@ impl Hold {
         let in_place = self.shards.get(usize::from(shard.0)).filter(|held| held.shard == shard);
         in_place.or_else(|| self.shards.iter().find(|held| held.shard == shard)).map(|held| held.epoch)
     }
+
+    /// The epoch under which every event is handed out, if all shards are held at the same.
+    pub fn sole_epoch(&self) -> Option<Epoch> {
+        let first = self.shards.first()?.epoch;
+        let is_sole = self.shards.len() == usize::from(self.shard_count)
+            && self.shards.iter().all(|held| held.epoch == first);
+        is_sole.then_some(first)
+    }
 }
 
 /// One shard of a [`Hold`].

@@ -214,6 +214,8 @@ pub(crate) struct Shape {
 
 const MAIN: usize = 0;
 const LATE: usize = 1;
+/// Batches that the lanes which are ready are enough for.
+const BATCHES_BESIDE: usize = 4;
 
 impl Lanes {
     pub(crate) fn new(rules: Rules, origin: Arc<Origin>, taken: &Taken) -> Self {
@@ -385,15 +387,27 @@ impl Lanes {
     }
 
     /// The next hand-out, if anything is ready.
+    ///
+    /// Several lanes in it share it: a batch that holds all of a few lanes leaves older events of others behind, and keeps a
+    /// receiver waiting that takes one event of a key at a time. But not all lanes go into one batch, so that several can be on
+    /// their way. What is left over once nothing else is ready goes to those that are in it.
     pub(crate) fn hand_out(&mut self, shape: Shape, now: Duration) -> Option<HandOut> {
         let mut parts = Parts::new();
         let mut left = shape.events;
+        let share = if shape.parts > 1 {
+            (shape.events * BATCHES_BESIDE).div_ceil(self.ready.len().max(1)).clamp(1, shape.per_lane)
+        } else {
+            shape.per_lane
+        };
         while parts.len() < shape.parts && left > 0 {
             let Some(ready) = self.ready.pop_front() else { break };
-            if let Some(part) = self.take(ready, shape.per_lane.min(left)) {
+            if let Some(part) = self.take(ready, share.min(left)) {
                 left -= part.items.len();
                 parts.push(part);
             }
+        }
+        for part in &mut parts {
+            left -= self.take_more(part, (shape.per_lane - part.items.len()).min(left));
         }
         self.start(parts, now)
     }
@@ -460,6 +474,21 @@ impl Lanes {
                 Some(Part { lane: Some(index), late: late == LATE, items })
             }
         }
+    }
+
+    /// Adds more of a part's lane to it.
+    fn take_more(&mut self, part: &mut Part, most: usize) -> usize {
+        let Some(lane) = part.lane else { return 0 };
+        let Track { parked, run, tail, .. } = &mut self.slots[lane].tracks[usize::from(part.late)];
+        let before = part.items.len();
+        match part.items.last() {
+            Some(Item::Row(_)) => part.items.extend(run.drain(..most.min(run.len())).map(Item::Row)),
+            Some(Item::Entry(_)) if !*parked => {
+                part.items.extend(tail.drain(..most.min(tail.len())).map(Item::Entry));
+            }
+            _ => {}
+        }
+        part.items.len() - before
     }
 
     fn start(&mut self, parts: Parts, now: Duration) -> Option<HandOut> {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use postrider_core::delivery::Origin;
 use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
 use postrider_core::store::Pace;
-use postrider_core::{Error, ErrorKind, Failure, LogStore, Outcome, Result};
+use postrider_core::{Epoch, Error, ErrorKind, Failure, LogStore, Outcome, Result};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -86,6 +86,8 @@ pub(crate) enum Ended {
 pub(crate) struct Owner<S: LogStore> {
     store: S,
     hold: Hold,
+    /// The epoch of all shards, if all are held at one.
+    sole_epoch: Option<Epoch>,
     work: Work<S>,
     context: Context,
     pace: Pace,
@@ -179,6 +181,7 @@ impl<S: LogStore> Owner<S> {
             reader: Reader::new(store.clone(), taken.hold.clone(), lanes.read_to(), began),
             lanes,
             origin,
+            sole_epoch: taken.hold.sole_epoch(),
             hold: taken.hold,
             breaker: Breaker::new(),
             timer: FineTimer::new(pace.poll_min < Duration::from_millis(1)),

@@ -7,10 +7,12 @@ use postrider_core::{DeliveryState, Event, limits};
 
 use super::{Entry, EntryState, Item, Lanes, Loaded, MAIN};
 
-/// A hand-out of more lanes than this is a batch.
-const FEW_LANES_MAX: usize = 16;
+/// A hand-out of several lanes and more events than this is a batch.
+const FEW_EVENTS_MAX: usize = 16;
 /// How many times longer a batch may hold the mark.
 const BATCH_PATIENCE: u32 = 10;
+/// How many times shorter anything else may, once it keeps half of the span from being settled.
+const CROWDED_IMPATIENCE: u32 = 20;
 
 /// Whether a settle is worth its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,12 +108,14 @@ impl Lanes {
     /// unless that takes long: others have done half of the span by then, and wait no longer than it takes. (A sink whose first
     /// batches waited a second for their connections wrote 100,000 rows and more for 500,000 events, and was many times slower for it.)
     fn patience(&self, ticket: usize, slow_after: Duration) -> Duration {
-        let few = self.running[ticket].parts.len() <= FEW_LANES_MAX;
-        let crowded = self.finished > limits::SPAN_EVENTS_MAX / 2;
-        match (few, crowded) {
-            (true, true) => Duration::ZERO,
-            (true, false) => slow_after,
-            (false, _) => slow_after * BATCH_PATIENCE,
+        let parts = &self.running[ticket].parts;
+        let is_batch =
+            parts.len() > 1 && parts.iter().map(|part| part.items.len()).sum::<usize>() > FEW_EVENTS_MAX;
+        let is_crowded = self.finished > limits::SPAN_EVENTS_MAX / 2;
+        match (is_batch, is_crowded) {
+            (false, true) => slow_after / CROWDED_IMPATIENCE,
+            (false, false) => slow_after,
+            (true, _) => slow_after * BATCH_PATIENCE,
         }
     }
 

@@ -220,6 +220,50 @@ fn a_batch_holds_the_mark_longer_than_an_event() {
 }
 
 #[test]
+fn lanes_share_a_batch_and_get_what_nobody_else_wants() {
+    let batch = |events| Shape { events, parts: events, per_lane: 100 };
+    let keys: Vec<String> = (0..400).map(|number| (number % 40).to_string()).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut lanes = lanes();
+    offer(&mut lanes, &keys);
+    // The first two events of each of the first ten keys, so that three more batches find keys.
+    let first: Vec<i64> = (1..=10).flat_map(|id| [id, id + 40]).collect();
+    assert_eq!(next(&mut lanes, batch(20)).1, first);
+    assert_eq!(next(&mut lanes, batch(20)).1.len(), 20);
+    // One busy key among few.
+    let mut lanes = super::tests::lanes();
+    offer(&mut lanes, &["a", "b", "a", "a", "a", "a", "a", "a", "a", "a"]);
+    assert_eq!(next(&mut lanes, batch(4)).1, [1, 3, 4, 5]);
+    assert_eq!(next(&mut lanes, batch(4)).1, [2]);
+    let mut lanes = super::tests::lanes();
+    offer(&mut lanes, &["a", "b", "a", "a", "a", "a", "a", "a", "a", "a"]);
+    let (_, ids) = next(&mut lanes, Shape { events: 20, parts: 20, per_lane: 9 });
+    assert_eq!(ids, [1, 3, 4, 5, 6, 7, 8, 9, 10, 2]);
+}
+
+#[test]
+fn a_batch_is_one_however_few_keys_it_has() {
+    let deep = |events, lanes| Shape { events, parts: lanes, per_lane: events / lanes };
+    let keys: Vec<String> = (0..limits::SPAN_EVENTS_MAX).map(|number| (number % 100).to_string()).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    for (shape, holds_for) in [(deep(100, 1), SLOW / 20), (deep(16, 2), SLOW / 20), (deep(100, 2), SLOW * 10)]
+    {
+        let mut lanes = lanes();
+        offer(&mut lanes, &keys);
+        let (_, held) = next(&mut lanes, shape);
+        assert_eq!(held.len(), shape.events);
+        let (rest, ids) = next(&mut lanes, deep(100_000, 100));
+        assert_eq!(lanes.slow_at(SLOW), Some(NOW + if holds_for > SLOW { holds_for } else { SLOW }));
+        finish(&mut lanes, rest, &vec![Outcome::Ack; ids.len()]);
+        assert_eq!(
+            lanes.slow_at(SLOW),
+            Some(NOW + holds_for),
+            "{shape:?}, others have done half of the span"
+        );
+    }
+}
+
+#[test]
 fn delayed_events_never_leave_the_span_but_as_rows_of_the_late_lane() {
     let mut lanes = lanes();
     let at = Timestamp::from_micros(77);

@@ -121,7 +121,7 @@ impl<S: LogStore> Owner<S> {
 
     /// For receivers that can tell a former owner by it.
     fn tell_epoch(&self, delivery: &mut Delivery) {
-        delivery.epoch = self.hold.epoch_of(&delivery.event);
+        delivery.epoch = self.sole_epoch.or_else(|| self.hold.epoch_of(&delivery.event));
     }
 
     pub(super) fn finish(&mut self, ticket: usize, attempted: Vec<Attempted>, now: Duration) {
