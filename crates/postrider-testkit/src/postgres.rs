@@ -178,10 +178,15 @@ impl Server {
         self.postmaster.as_ref().map(Child::id)
     }
 
-    /// The end of what the server wrote into its log.
-    pub fn log_tail(&self) -> String {
+    /// All that the server wrote into its log.
+    pub fn log(&self) -> String {
         let bytes = fs::read(self.cluster.log()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The end of it.
+    pub fn log_tail(&self) -> String {
+        let text = self.log();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }

@@ -42,6 +42,8 @@ pub(crate) async fn failed_over(version: Version) {
         proxy.set_target(pair.standby.address());
         proxy.reset_all();
         until_streaming_again(&store, switches + 1).await;
+        // Until it noticed that the connection was gone it delivered what it had in memory, and could settle none of it.
+        scene.receivers.fault(Fault::CommitUnknown).await;
         scene.writers.until_committed(scene.writers.committed() + COMMITS).await;
         scene.writers.stop();
         pair

@@ -19,6 +19,7 @@ mod moves;
 mod network;
 mod outboxes;
 mod places;
+mod plans;
 mod pooler;
 mod producers;
 mod queue_acks;
