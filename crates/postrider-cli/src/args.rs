@@ -181,6 +181,9 @@ pub(crate) struct BenchArgs {
     /// Events that such a sink gets at once, at the most; the runtime's choice if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=limits::BATCH_EVENTS_MAX as i64))]
     pub(crate) batch_events: Option<u32>,
+    /// Bytes of the payload of each event that such a sink gets
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) payload_bytes: u32,
     /// Be one of the processes whose work is measured
     #[arg(long, hide = true)]
     pub(crate) member: bool,

@@ -149,7 +149,11 @@ impl Envelope {
         }
         message.content_type = message.content_type.map(|value| binding.value(value));
         message.headers.push((Cow::Borrowed(names::DEDUP_ID), binding.value(Cow::Owned(dedup_id))));
-        message.headers.push((Cow::Borrowed(names::ATTEMPT), Cow::Owned(delivery.attempt.to_string())));
+        let attempt = match delivery.attempt {
+            1 => Cow::Borrowed("1"),
+            attempt => Cow::Owned(attempt.to_string()),
+        };
+        message.headers.push((Cow::Borrowed(names::ATTEMPT), attempt));
         if let Some(epoch) = delivery.epoch {
             message.headers.push((Cow::Borrowed(names::EPOCH), Cow::Owned(epoch.0.to_string())));
         }

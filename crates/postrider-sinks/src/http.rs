@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri};
 use hyper_rustls::HttpsConnector;
@@ -54,6 +54,23 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Hosts whose requests are counted. Beyond it those without a request are forgotten.
 const HOSTS_MAX: usize = 1024;
 
+/// Headers for which a request has room at once.
+const HEADERS_USUAL: usize = 16;
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+static OUR_NAMES: [HeaderName; names::ALL.len()] = {
+    let [a, b, c, d, e, f] = names::ALL;
+    [
+        HeaderName::from_static(a),
+        HeaderName::from_static(b),
+        HeaderName::from_static(c),
+        HeaderName::from_static(d),
+        HeaderName::from_static(e),
+        HeaderName::from_static(f),
+    ]
+};
+
 /// Sends deliveries to webhooks. Clones share their connections and their limits.
 #[derive(Debug, Clone)]
 pub struct HttpSink {
@@ -70,10 +87,21 @@ struct Shared {
     headers: HeaderMap,
     /// The secrets as they were read.
     exposed: Vec<Exposed>,
+    /// Where all requests go, if that is the same for all events.
+    sole: Option<Receiver>,
     /// Requests in flight for each host.
     hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
     /// The one receiver has answered 410.
     gone: AtomicBool,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+struct Receiver {
+    url: Uri,
+    host: String,
+    /// For requests to its host.
+    places: Arc<Semaphore>,
 }
 
 impl HttpSink {
@@ -83,11 +111,14 @@ impl HttpSink {
 
     fn prepare(&self, delivery: &Delivery) -> Result<Request<Full<Bytes>>, Failure> {
         let options = &self.shared.options;
-        let url = options.url_for(delivery)?;
+        let url = match &self.shared.sole {
+            Some(sole) => sole.url.clone(),
+            None => options.url_for(delivery)?,
+        };
         let message = options.envelope.wrap(delivery, Binding::Http)?;
         let id =
             message.headers.iter().find(|(name, _)| name == names::DEDUP_ID).map_or("", |(_, value)| value);
-        let mut headers = HeaderMap::new();
+        let mut headers = HeaderMap::with_capacity(HEADERS_USUAL);
         for (name, value) in message.pairs() {
             add(&mut headers, name, value)?;
         }
@@ -104,9 +135,11 @@ impl HttpSink {
     ) -> Result<Request<Full<Bytes>>, Failure> {
         let shared = &*self.shared;
         let timestamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        add(&mut headers, "webhook-id", id)?;
-        add(&mut headers, "idempotency-key", id)?;
-        add(&mut headers, "webhook-timestamp", &timestamp.to_string())?;
+        let no_id = |_| Failure::permanent("HTTP cannot carry the deduplication id of the event");
+        let id_value = HeaderValue::from_str(id).map_err(no_id)?;
+        headers.insert(WEBHOOK_ID, id_value.clone());
+        headers.insert(IDEMPOTENCY_KEY, id_value);
+        headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(timestamp));
         if let Some(signature) = shared.signer.sign(id, timestamp, &body) {
             add(&mut headers, "webhook-signature", &signature)?;
         }
@@ -124,23 +157,28 @@ impl HttpSink {
     async fn request(&self, request: Request<Full<Bytes>>) -> Result<(), Failure> {
         let shared = &*self.shared;
         let options = &shared.options;
-        let url = request.uri();
-        shared.guard.check_url(url).map_err(|refused| answer::of_refusal(&refused, options.host_reach()))?;
-        let host = url.authority().map(ToString::to_string).unwrap_or_default();
-        let places = shared.places_at(&host);
+        let elsewhere;
+        let Receiver { host, places, .. } = if let Some(sole) = &shared.sole {
+            sole
+        } else {
+            elsewhere = shared.receiver(request.uri())?;
+            &elsewhere
+        };
         // Closed by nobody; the wait is bounded by the requests that hold the places, each with its limit.
         let _place = places.acquire().await;
         let answer = match timeout(options.time_limit.get(), shared.client.request(request)).await {
             Err(_) => {
                 return Err(Failure::retry(format!("{host} gave no answer within {}", options.time_limit)));
             }
-            Ok(Err(error)) => return Err(answer::of_error(&error, &host, options.host_reach())),
+            Ok(Err(error)) => return Err(answer::of_error(&error, host, options.host_reach())),
             Ok(Ok(answer)) => answer,
         };
         let (head, body) = answer.into_parts();
         // The status is the answer. A body that does not end in time costs its connection and nothing else.
-        let _ = timeout(ANSWER_TIME_MAX, drain(body)).await;
-        let result = answer::of_status(head.status, &head.headers, &host, options.url_reach());
+        if !body.is_end_stream() {
+            let _ = timeout(ANSWER_TIME_MAX, drain(body)).await;
+        }
+        let result = answer::of_status(head.status, &head.headers, host, options.url_reach());
         if head.status.as_u16() == 410 && options.url_reach() == Reach::All {
             shared.gone.store(true, Ordering::Relaxed);
         }
@@ -149,6 +187,14 @@ impl HttpSink {
 }
 
 impl Shared {
+    /// Refused if it is not to be spoken to.
+    fn receiver(&self, url: &Uri) -> Result<Receiver, Failure> {
+        let reach = |refused: &_| answer::of_refusal(refused, self.options.host_reach());
+        self.guard.check_url(url).map_err(|refused| reach(&refused))?;
+        let host = url.authority().map(ToString::to_string).unwrap_or_default();
+        Ok(Receiver { url: url.clone(), places: self.places_at(&host), host })
+    }
+
     fn places_at(&self, host: &str) -> Arc<Semaphore> {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(places) = hosts.get(host) {
@@ -177,7 +223,11 @@ async fn drain(mut body: Incoming) {
 /// The envelope has made names and values fit for HTTP. So many that no request could carry them are refused for good.
 fn add(headers: &mut HeaderMap, name: &str, value: &str) -> Result<(), Failure> {
     let wrong = || Failure::permanent(format!("HTTP cannot carry the header `{}`", name.escape_debug()));
-    let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+    // Those of ours need no copy.
+    let header = match OUR_NAMES.iter().find(|ours| ours.as_str() == name) {
+        Some(ours) => ours.clone(),
+        None => HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?,
+    };
     let value = HeaderValue::from_str(value).map_err(|_| wrong())?;
     headers.try_append(header, value).map(|_| ()).map_err(|_| wrong())
 }
@@ -191,7 +241,10 @@ impl Sink for HttpSink {
         if let Some(events_max) = self.shared.options.batch {
             return batches::send(self, &batch, events_max.get()).await;
         }
-        per_key::send(&batch, IN_FLIGHT_MAX, pending(), |delivery| async move {
+        // More than have a place would only wait for one, with all that they hold.
+        let sole = self.shared.sole.as_ref();
+        let at_once_max = sole.map_or(IN_FLIGHT_MAX, |_| self.shared.options.concurrency.get());
+        per_key::send(&batch, at_once_max, pending(), |delivery| async move {
             match self.deliver(delivery).await {
                 Ok(()) => Outcome::Ack,
                 Err(failure) => sizes::outcome(failure),

@@ -10,8 +10,8 @@
 //!      sending the rest under a new epoch, as it otherwise would.
 //!   3. Nothing times out inside of it. The sink has one deadline for a batch; once that has passed, the producer is
 //!      thrown away with all that it holds, so that nothing of an earlier attempt is sent after a later one began.
-//!   4. The first event of a key in a batch travels ahead of the rest (`wave`): a broker that has never heard of a producer
-//!      takes any request from it as the first, even the second.
+//!   4. Where a producer is not known, the first event of a key travels ahead of the rest (`wave`): a broker that has never
+//!      heard of a producer takes any request from it as the first, even the second (`courses`).
 //! - *Duplicates*: only of an event that was not acked, with the same deduplication id: what was on its way when a
 //!   deadline passed or the future was dropped may still arrive, once.
 //! - A producer of which any record failed is never used again; the next batch gets a new one.
@@ -26,6 +26,8 @@
 //! | this | what can be chosen? |
 //! | `sink` | what becomes of each event of a batch? |
 //! | `wave` | which events of a batch may be on their way at once? |
+//! | `courses` | where is a producer known? |
+//! | `reports` | what has a producer reported of a wave? |
 //! | `record` | what is sent for one event, and is it small enough? |
 //! | `security` | how are connections encrypted, and how do we log in? |
 //! | `producers` | where do producers come from, and where do they go? |
@@ -34,10 +36,12 @@
 
 #[cfg(feature = "bench")]
 pub(crate) mod bare;
+mod courses;
 mod look;
 mod producers;
 mod record;
 mod refusal;
+mod reports;
 mod security;
 mod sink;
 mod wave;

@@ -10,9 +10,11 @@
 //! the next batch makes a new one with secrets that are read anew. So the client's own buffer never sends an event long
 //! after it was given up, except one that it already held when the connection broke; the `Nats-Msg-Id` covers that.
 
+mod acks;
 #[cfg(feature = "bench")]
 pub(crate) mod bare;
 mod failures;
+mod sending;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,18 +22,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue, NATS_EXPECTED_STREAM};
-use async_nats::jetstream::Context;
-use async_nats::jetstream::context::ContextBuilder;
-use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr};
+use bytes::Bytes;
 use postrider_core::{Delivery, Error, Failure, Outcome, Result, Sink};
 use serde::Deserialize;
 use tokio::sync::watch;
 
+use self::acks::Acks;
 use crate::connection_slot::ConnectionSlot;
 use crate::envelope::names;
 use crate::spec::SinkOptions;
-use crate::{Binding, Envelope, Secret, SinkUrl, Template, TimeLimit, per_key, sizes};
+use crate::{Binding, Envelope, Secret, SinkUrl, Template, TimeLimit, per_key};
 
 /// Events of one batch that wait for their acks at a time.
 const IN_FLIGHT_MAX: usize = 2048;
@@ -142,7 +143,7 @@ impl SinkOptions for NatsOptions {
         let sink = self.open().await?;
         let connection = sink.connection().await.map_err(failures::as_error)?;
         let mut found = vec![format!("reaches NATS at {}", self.servers.join(", "))];
-        let context = &connection.context;
+        let context = async_nats::jetstream::new(connection.client.clone());
         let stream = match (&self.stream, self.subject.as_constant()) {
             (Some(stream), _) => Some(stream.clone()),
             (None, None) => None,
@@ -256,7 +257,7 @@ struct Shared {
 #[derive(Debug)]
 struct Connection {
     client: Client,
-    context: Context,
+    acks: Acks,
     state: watch::Receiver<State>,
 }
 
@@ -275,21 +276,14 @@ impl NatsSink {
         let connect = async { shared.connect().await.map(Arc::new) };
         shared.connection.get(|connection| !connection.state.borrow().lost, connect).await
     }
-
-    async fn publish(&self, connection: &Connection, delivery: &Delivery) -> Result<(), Failure> {
-        let options = &self.shared.options;
-        let Prepared { subject, publish, bytes } = Prepared::of(delivery, options)?;
-        let told = |error| failures::of_publish(&error, &subject, options, connection, bytes);
-        let ack = connection.context.send_publish(subject.clone(), publish).await.map_err(&told)?;
-        ack.await.map(|_| ()).map_err(told)
-    }
 }
 
 /// An event that is ready for NATS.
 #[derive(Debug)]
 struct Prepared {
     subject: String,
-    publish: PublishMessage,
+    headers: HeaderMap,
+    payload: Bytes,
     bytes: usize,
 }
 
@@ -311,8 +305,7 @@ impl Prepared {
             headers.insert(NATS_EXPECTED_STREAM, stream.as_str());
         }
         let bytes = message.bytes();
-        let publish = PublishMessage::build().payload(message.body).headers(headers);
-        Ok(Self { subject: subject.into_owned(), publish, bytes })
+        Ok(Self { subject: subject.into_owned(), headers, payload: message.body, bytes })
     }
 }
 
@@ -333,8 +326,8 @@ impl Shared {
             Ok(client) => client.map_err(|error| failures::of_connect(&error, options))?,
             Err(_) => return Err(failures::no_answer(options)),
         };
-        let context = ContextBuilder::new().timeout(options.time_limit.get()).build(client.clone());
-        Ok(Connection { client, context, state })
+        let acks = Acks::open(&client).await.map_err(|error| failures::of_subscribe(&error))?;
+        Ok(Connection { client, acks, state })
     }
 }
 
@@ -359,7 +352,10 @@ fn note(told: &watch::Sender<State>, event: &Event) {
 
 /// The envelope has made them fit for NATS; the client would panic over others.
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Failure> {
-    match (name.parse(), value.parse()) {
+    // Those of ours need no copy.
+    let ours = names::ALL.iter().find(|ours| **ours == name);
+    let parsed = ours.map_or_else(|| name.parse(), |ours| Ok(HeaderName::from_static(ours)));
+    match (parsed, value.parse()) {
         (Ok(name), Ok(value)) => Ok((name, value)),
         _ => Err(Failure::permanent(format!("NATS cannot carry the header `{}`", name.escape_debug()))),
     }
@@ -394,14 +390,7 @@ impl Sink for NatsSink {
             Ok(connection) => connection,
             Err(failure) => return per_key::none_sent(&batch, failure),
         };
-        let connection = &*connection;
-        per_key::send(&batch, IN_FLIGHT_MAX, connection.lost(), |delivery| async move {
-            match self.publish(connection, delivery).await {
-                Ok(()) => Outcome::Ack,
-                Err(failure) => sizes::outcome(failure),
-            }
-        })
-        .await
+        sending::send(&connection, &self.shared.options, &batch).await
     }
 
     fn keeps_order(&self) -> bool {
@@ -412,6 +401,7 @@ impl Sink for NatsSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sizes;
 
     #[test]
     fn texts_become_options_and_show_no_password() {

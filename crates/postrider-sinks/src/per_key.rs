@@ -11,6 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::pin;
 
+use foldhash::fast::RandomState;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
@@ -26,18 +27,14 @@ pub(crate) async fn send<'a, F: Future<Output = Outcome>>(
     lost: impl Future<Output = Failure>,
     send_one: impl Fn(&'a Delivery) -> F,
 ) -> Vec<Outcome> {
-    let following = following(batch);
-    let mut ready: VecDeque<usize> = (0..batch.len()).collect();
-    following.iter().flatten().for_each(|next| ready[*next] = batch.len());
-    ready.retain(|index| *index < batch.len());
+    let mut chains = Chains::new(batch);
     let mut sent = vec![false; batch.len()];
     let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.len()];
     let mut in_flight = FuturesUnordered::new();
     let mut lost = pin!(lost);
-    let mut down = false;
     loop {
         while in_flight.len() < at_once_max.max(1)
-            && let Some(index) = ready.pop_front()
+            && let Some(index) = chains.next()
         {
             sent[index] = true;
             let one = send_one(&batch[index]);
@@ -46,12 +43,7 @@ pub(crate) async fn send<'a, F: Future<Output = Outcome>>(
         match select(in_flight.next(), &mut lost).await {
             Either::Left((None, _)) => break,
             Either::Left((Some((index, outcome)), _)) => {
-                down |= is_down(&outcome);
-                if down {
-                    ready.clear();
-                } else if outcome == Outcome::Ack {
-                    ready.extend(following[index]);
-                }
+                chains.note(index, &outcome);
                 outcomes[index] = Some(outcome);
             }
             Either::Right((failure, _)) => {
@@ -76,10 +68,44 @@ pub(crate) fn none_sent(batch: &[Delivery], failure: Failure) -> Vec<Outcome> {
     outcomes
 }
 
-/// For each event of a batch the next one of its key.
+/// Which events of a batch may leave, by their places in it.
+#[derive(Debug)]
+pub(crate) struct Chains {
+    /// For each event the next one of its key.
+    following: Vec<Option<usize>>,
+    ready: VecDeque<usize>,
+    /// The receiver is not available: nothing more leaves.
+    is_down: bool,
+}
+
+impl Chains {
+    pub(crate) fn new(batch: &[Delivery]) -> Self {
+        let following = following(batch);
+        let mut ready: VecDeque<usize> = (0..batch.len()).collect();
+        following.iter().flatten().for_each(|next| ready[*next] = batch.len());
+        ready.retain(|index| *index < batch.len());
+        Self { following, ready, is_down: false }
+    }
+
+    /// The next that may leave.
+    pub(crate) fn next(&mut self) -> Option<usize> {
+        self.ready.pop_front()
+    }
+
+    /// One that had left has an outcome.
+    pub(crate) fn note(&mut self, index: usize, outcome: &Outcome) {
+        self.is_down |= is_down(outcome);
+        if self.is_down {
+            self.ready.clear();
+        } else if *outcome == Outcome::Ack {
+            self.ready.extend(self.following[index]);
+        }
+    }
+}
+
 fn following(batch: &[Delivery]) -> Vec<Option<usize>> {
     let mut following = vec![None; batch.len()];
-    let mut last_of_key = HashMap::with_capacity(batch.len());
+    let mut last_of_key = HashMap::with_capacity_and_hasher(batch.len(), RandomState::default());
     for (index, delivery) in batch.iter().enumerate() {
         let before: Option<usize> = delivery.key.as_ref().and_then(|key| last_of_key.insert(key, index));
         if let Some(before) = before {

@@ -138,18 +138,23 @@ impl SinkOptions for HttpOptions {
             .pool_max_idle_per_host(self.concurrency.get())
             .pool_timer(TokioTimer::new())
             .build(self.connector(guard.clone())?);
-        Ok(HttpSink {
-            shared: Arc::new(Shared {
-                client,
-                guard,
-                signer: Signer::read(&self.secrets)?,
-                headers: self.own_headers()?,
-                exposed: self.exposed()?,
-                hosts: std::sync::Mutex::default(),
-                gone: AtomicBool::new(false),
-                options: self.clone(),
-            }),
-        })
+        let mut shared = Shared {
+            client,
+            guard,
+            signer: Signer::read(&self.secrets)?,
+            headers: self.own_headers()?,
+            exposed: self.exposed()?,
+            sole: None,
+            hosts: std::sync::Mutex::default(),
+            gone: AtomicBool::new(false),
+            options: self.clone(),
+        };
+        if let Some(constant) = self.url.as_constant() {
+            let url = constant.parse().map_err(|_| no_url())?;
+            let refused = |failure: Failure| Error::invalid(failure.message().to_owned());
+            shared.sole = Some(shared.receiver(&url).map_err(refused)?);
+        }
+        Ok(HttpSink { shared: Arc::new(shared) })
     }
 
     /// Secrets that cannot be read now change nothing: those that were read before may still be good.

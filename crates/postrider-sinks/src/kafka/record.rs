@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use postrider_core::{Delivery, Failure, Key};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::FutureRecord;
+use rdkafka::producer::BaseRecord;
 
 use super::KafkaOptions;
 use crate::envelope::{Binding, Message};
@@ -60,13 +60,13 @@ impl<'a> Record<'a> {
         self.message.bytes() + self.key.as_ref().map_or(0, |key| key.len()) + headers + RECORD_OVERHEAD_BYTES
     }
 
-    /// In the words of the client, which copies it.
-    pub(super) fn to_send(&self) -> FutureRecord<'_, str, [u8]> {
+    /// In the words of the client, which copies it and will report it by its number.
+    pub(super) fn to_send(&self, number: usize) -> BaseRecord<'_, str, [u8], usize> {
         let mut headers = OwnedHeaders::new_with_capacity(self.message.headers.len() + 1);
         for (name, value) in self.message.pairs() {
             headers = headers.insert(Header { key: name, value: Some(value) });
         }
-        let mut record = FutureRecord::<str, [u8]>::to(&self.topic).headers(headers);
+        let mut record = BaseRecord::with_opaque_to(&self.topic, number).headers(headers);
         if let Some(key) = &self.key {
             record = record.key(&**key);
         }
@@ -138,9 +138,9 @@ mod tests {
         for (json, expected) in [(r#""topic": "t""#, false), (r#""topic": "t", "tombstones": true"#, true)] {
             let options = options(json);
             let record = Record::of(&event, &options).unwrap();
-            assert_eq!(record.to_send().payload.is_none(), expected);
+            assert_eq!(record.to_send(0).payload.is_none(), expected);
         }
         let (full, options) = (delivery(7, b"x"), options(r#""topic": "t", "tombstones": true"#));
-        assert!(Record::of(&full, &options).unwrap().to_send().payload.is_some());
+        assert!(Record::of(&full, &options).unwrap().to_send(0).payload.is_some());
     }
 }

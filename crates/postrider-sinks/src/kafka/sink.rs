@@ -1,22 +1,22 @@
 //! What becomes of each event of a batch.
 
-use std::collections::{HashMap, VecDeque};
-use std::future::ready;
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::{Delivery, Failure, Key, Outcome, Result, Sink};
 use rdkafka::error::KafkaError;
-use rdkafka::producer::{DeliveryFuture, Producer as _, PurgeConfig};
+use rdkafka::producer::{Producer as _, PurgeConfig};
 use rdkafka::types::RDKafkaErrorCode;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::KafkaOptions;
-use super::producers::{Producer, Producers};
+use super::courses::{Course, Courses};
+use super::producers::{Lease, Producer, Producers};
 use super::record::Record;
 use super::refusal::{self, LockedOut, Refusal};
-use super::wave::{Course, Waves};
+use super::wave::Waves;
 use crate::{FailedKeys, sizes};
 
 /// How often a batch may lose its producer before its events are sent one by one.
@@ -42,17 +42,20 @@ impl KafkaSink {
 impl Sink for KafkaSink {
     async fn send(&self, batch: Vec<Delivery>) -> Vec<Outcome> {
         let options = self.producers.options();
+        let deadline = Instant::now() + Duration::from_millis(options.timeout_ms.get().into());
+        // Before any record is made, so that those of batches that wait for a producer take no room.
+        let lease = self.producers.take(deadline).await;
         let records: Vec<_> = batch.iter().map(|delivery| Record::of(delivery, options)).collect();
         let mut sending = Sending {
             producers: &self.producers,
             batch: &batch,
             records: &records,
-            deadline: Instant::now() + Duration::from_millis(options.timeout_ms.get().into()),
+            deadline,
             outcomes: vec![Outcome::Untried; batch.len()],
             failed: FailedKeys::default(),
             closed_topics: HashMap::new(),
         };
-        sending.run().await;
+        sending.run(lease).await;
         sending.outcomes
     }
 
@@ -100,40 +103,54 @@ struct Findings {
 }
 
 impl<'a> Sending<'a> {
-    async fn run(&mut self) {
+    async fn run(&mut self, lease: Result<Lease<'_>, Failure>) {
         let mut waves = Waves::new(self.batch.len());
-        let mut lease = None;
+        let mut lease = Some(lease);
         let (mut lost, mut is_alone) = (0, false);
         while !waves.is_empty() {
-            let wave =
-                if is_alone { waves.next_alone() } else { waves.next(|place| self.key_and_course(place)) };
-            let wave = self.sendable(wave);
-            if wave.is_empty() {
-                continue;
-            }
-            if lease.is_none() {
-                match self.producers.take(self.deadline).await {
-                    Ok(taken) => lease = Some(taken),
-                    Err(failure) => return wave.iter().for_each(|place| self.fail(*place, failure.clone())),
+            let taken = match lease.take() {
+                Some(taken) => taken,
+                None => self.producers.take(self.deadline).await,
+            };
+            let mut held = match taken {
+                Ok(held) => held,
+                Err(failure) => {
+                    let wave = self.next_wave(&mut waves, &Courses::default(), false);
+                    return wave.iter().for_each(|place| self.fail(*place, failure.clone()));
                 }
-            }
-            let producer = lease.as_ref().expect("it was just taken").producer();
+            };
+            let producer = held.producer();
+            let wave = self.next_wave(&mut waves, &producer.courses, is_alone);
             let results = self.produce(producer, &wave).await;
-            let findings = self.judge(results, producer, &mut waves);
+            let findings = self.judge(results, producer);
             if findings.has_failures {
-                lease = None;
+                drop(held);
                 lost += 1;
                 is_alone |= findings.has_bad_content || lost >= TOGETHER_MAX;
                 waves.again(&findings.again);
+            } else {
+                let proof = waves.proof(|place| self.outcomes[place] == Outcome::Ack);
+                proof.for_each(|place| producer.courses.prove(self.key_and_course(place).1));
+                lease = Some(Ok(held));
             }
             if findings.is_down {
                 // What was not tried stays so.
                 waves.give_up();
             }
         }
-        if let Some(lease) = lease {
+        if let Some(Ok(lease)) = lease {
             lease.give_back();
         }
+    }
+
+    /// The next wave, without what needs no broker to be settled.
+    fn next_wave(&mut self, waves: &mut Waves, courses: &Courses, is_alone: bool) -> Vec<usize> {
+        let wave = if is_alone {
+            waves.next_alone()
+        } else {
+            waves.next(courses, |place| self.key_and_course(place))
+        };
+        self.sendable(wave)
     }
 
     fn key_and_course(&self, place: usize) -> (Option<&'a str>, Course<'a>) {
@@ -163,50 +180,46 @@ impl<'a> Sending<'a> {
 
     /// Hands a wave to the client and waits for all of it. What the client has no room for waits for what it holds.
     async fn produce(&self, producer: &Producer, wave: &[usize]) -> Vec<(usize, Result<(), Missed>)> {
+        let reports = &producer.heard.reports;
         let mut patience = Patience::until(self.deadline, producer);
-        let mut results = Vec::with_capacity(wave.len());
-        let mut under_way = VecDeque::with_capacity(wave.len());
-        let mut places = wave.iter().copied();
-        'wave: for place in places.by_ref() {
-            let record = self.records[place].as_ref().expect("a wave holds what can be sent");
-            loop {
-                let queued = producer.client.send_result(record.to_send()).map_err(|(error, _)| error);
-                let error = match queued {
-                    Ok(report) => {
-                        under_way.push_back((place, report));
-                        continue 'wave;
-                    }
-                    Err(error) => error,
-                };
-                let is_full = error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull);
-                let Some((earlier, report)) = under_way.pop_front().filter(|_| is_full) else {
-                    results.push((place, Err(Missed::Told(error))));
-                    break 'wave;
-                };
-                let result = patience.wait_for(report).await;
-                let has_failed = result.is_err();
-                results.push((earlier, result));
-                if has_failed {
-                    results.push((place, Err(Missed::NotSent)));
-                    break 'wave;
-                }
+        reports.begin(wave.len());
+        let mut sent = 0;
+        let mut refused = None;
+        while sent < wave.len() {
+            let record = self.records[wave[sent]].as_ref().expect("a wave holds what can be sent");
+            let Err((error, _)) = producer.client.send(record.to_send(sent)) else {
+                sent += 1;
+                continue;
+            };
+            let (arrived, is_full) =
+                (reports.arrived(), error.rdkafka_error_code() == Some(RDKafkaErrorCode::QueueFull));
+            if !is_full || arrived == sent {
+                refused = Some(error);
+                break;
+            }
+            // Half of what it holds, so that it is not asked for each.
+            patience.wait_for(arrived + (sent - arrived).div_ceil(2)).await;
+            if reports.has_failures() || patience.ended.is_some() {
+                break;
             }
         }
-        results.extend(places.map(|place| (place, Err(Missed::NotSent))));
-        for (place, report) in under_way {
-            results.push((place, patience.wait_for(report).await));
-        }
-        results.sort_unstable_by_key(|(place, _)| *place);
-        results
+        patience.wait_for(sent).await;
+        let missed = patience.ended.unwrap_or(Missed::Told(KafkaError::Canceled));
+        let reports = reports.take().into_iter().zip(wave).enumerate();
+        reports
+            .map(|(number, (report, place))| {
+                let result = match report {
+                    Some(report) => report.map_err(Missed::Told),
+                    None if number < sent => Err(missed.clone()),
+                    None => Err(refused.take().map_or(Missed::NotSent, Missed::Told)),
+                };
+                (*place, result)
+            })
+            .collect()
     }
 
     /// Settles what a wave has settled.
-    fn judge(
-        &mut self,
-        results: Vec<(usize, Result<(), Missed>)>,
-        producer: &Producer,
-        waves: &mut Waves<'a>,
-    ) -> Findings {
+    fn judge(&mut self, results: Vec<(usize, Result<(), Missed>)>, producer: &Producer) -> Findings {
         let mut findings = Findings::default();
         let is_single = results.len() == 1;
         for (place, result) in results {
@@ -216,11 +229,7 @@ impl<'a> Sending<'a> {
                 continue;
             }
             match result {
-                Ok(()) => {
-                    let (key, course) = self.key_and_course(place);
-                    waves.prove(key, course);
-                    self.outcomes[place] = Outcome::Ack;
-                }
+                Ok(()) => self.outcomes[place] = Outcome::Ack,
                 Err(Missed::NotSent) => findings.again.push(place),
                 Err(Missed::Told(error)) => self.judge_error(place, &error, is_single, &mut findings),
                 Err(Missed::Late) => {
@@ -287,7 +296,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// How long the records of a wave are waited for. What was reported by then counts, however late it is asked.
+/// How long the records of a wave are waited for.
 ///
 /// Once one has failed, or the producer has died, those that are still in its queue will never be sent, and nothing in it times
 /// out: they are purged, which reports them. Those on their way have a moment to be acked, and are purged then.
@@ -309,35 +318,21 @@ impl<'a> Patience<'a> {
         Self { end, ended: None, producer, failed_at: None }
     }
 
-    async fn wait_for(&mut self, mut report: DeliveryFuture) -> Result<(), Missed> {
-        let told = loop {
-            if let Some(missed) = &self.ended {
-                tokio::select! {
-                    biased;
-                    told = &mut report => break told,
-                    () = ready(()) => return Err(missed.clone()),
-                }
-            }
+    /// Waits until so many records of the wave are reported, or there is no use in waiting.
+    async fn wait_for(&mut self, reports: usize) {
+        let arriving = &self.producer.heard.reports;
+        while self.ended.is_none() && arriving.arrived() < reports {
             tokio::select! {
                 biased;
-                told = &mut report => break told,
+                () = arriving.reach(reports) => {}
                 missed = &mut self.end => self.ended = Some(missed),
                 () = sleep(LOOK_EVERY) => self.purge_if_failed(),
             }
-        };
-        let result = match told {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err((error, _))) => Err(Missed::Told(error)),
-            Err(_) => Err(Missed::Told(KafkaError::Canceled)),
-        };
-        if result.is_err() {
-            self.failed_at.get_or_insert_with(Instant::now);
         }
-        result
     }
 
     fn purge_if_failed(&mut self) {
-        if self.producer.heard.is_dead() {
+        if self.producer.heard.is_dead() || self.producer.heard.reports.has_failures() {
             self.failed_at.get_or_insert_with(Instant::now);
         }
         let Some(failed_at) = self.failed_at else { return };

@@ -1,7 +1,7 @@
 //! Which events of a batch may be on their way at once.
 //!
-//! A batch is sent in waves; a wave is sent whole, and then all of its records are awaited. Most batches are one wave,
-//! since their keys differ.
+//! A batch is sent in waves; a wave is sent whole, and then all of its records are awaited. Most batches are one wave, since
+//! their keys differ or the producer is [known](super::courses) where they go.
 //!
 //! ```text
 //!   batch   a1 b1 a2 a3 c1 b2        a course is where a record goes: its topic and its key there
@@ -15,29 +15,31 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem;
 
-/// Where a record goes, if anything orders it there: topic and key. Records without a key go to any partition.
-pub(super) type Course<'a> = Option<(&'a str, &'a str)>;
+use foldhash::fast::RandomState;
+
+use super::courses::{Course, Courses};
 
 /// What of a batch still has to be sent.
 #[derive(Debug)]
-pub(super) struct Waves<'a> {
+pub(super) struct Waves {
     /// Places in the batch, ascending.
     waiting: Vec<usize>,
-    /// On which course the last event of a key was acked.
-    proven: HashMap<&'a str, Course<'a>>,
+    /// Those of the last wave where the producer was not known.
+    ahead: Vec<usize>,
 }
 
+/// What of a key may follow in this wave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    /// More of its proven course may follow in this wave.
-    Open,
-    /// The rest waits for the next wave.
-    Closed,
+enum Follows<'a> {
+    /// What goes the same, known way.
+    On((&'a str, &'a str)),
+    /// Nothing more: the rest waits for the next wave.
+    Nothing,
 }
 
-impl<'a> Waves<'a> {
+impl Waves {
     pub(super) fn new(events: usize) -> Self {
-        Self { waiting: (0..events).collect(), proven: HashMap::new() }
+        Self { waiting: (0..events).collect(), ahead: Vec::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -45,56 +47,60 @@ impl<'a> Waves<'a> {
     }
 
     /// The places of the next wave, ascending. `of` gives an event's key and course.
-    pub(super) fn next(&mut self, of: impl Fn(usize) -> (Option<&'a str>, Course<'a>)) -> Vec<usize> {
-        let mut keys: HashMap<&'a str, Key> = HashMap::new();
-        let mut wave = Vec::new();
-        self.waiting = mem::take(&mut self.waiting)
-            .into_iter()
-            .filter(|place| {
-                let (key, course) = of(*place);
-                let Some(key) = key else {
-                    wave.push(*place);
-                    return false;
-                };
-                let is_proven = course.is_some() && self.proven.get(key) == Some(&course);
-                let goes = match keys.entry(key) {
-                    Entry::Vacant(entry) => {
-                        entry.insert(if is_proven { Key::Open } else { Key::Closed });
-                        true
+    pub(super) fn next<'a>(
+        &mut self,
+        courses: &Courses,
+        of: impl Fn(usize) -> (Option<&'a str>, Course<'a>),
+    ) -> Vec<usize> {
+        let mut keys: HashMap<&'a str, Follows<'a>, RandomState> =
+            HashMap::with_capacity_and_hasher(self.waiting.len(), RandomState::default());
+        self.ahead.clear();
+        let mut wave = Vec::with_capacity(self.waiting.len());
+        self.waiting.retain(|place| {
+            let (key, course) = of(*place);
+            let goes = match key.map(|key| keys.entry(key)) {
+                None => true,
+                Some(Entry::Vacant(entry)) => {
+                    let known = course.filter(|_| courses.knows(course));
+                    if known.is_none() {
+                        self.ahead.push(*place);
                     }
-                    Entry::Occupied(entry) if *entry.get() == Key::Open && is_proven => true,
-                    Entry::Occupied(mut entry) => {
-                        entry.insert(Key::Closed);
-                        false
-                    }
-                };
-                if goes {
-                    wave.push(*place);
+                    entry.insert(known.map_or(Follows::Nothing, Follows::On));
+                    true
                 }
-                !goes
-            })
-            .collect();
+                Some(Entry::Occupied(mut entry)) => {
+                    let goes = course.is_some_and(|course| *entry.get() == Follows::On(course));
+                    if !goes {
+                        entry.insert(Follows::Nothing);
+                    }
+                    goes
+                }
+            };
+            if goes {
+                wave.push(*place);
+            }
+            !goes
+        });
         wave
+    }
+
+    /// Of the last wave, the first events of keys where the producer was not known, as far as they were acked: there it is known
+    /// now. Some may not even have been sent.
+    pub(super) fn proof(&self, is_acked: impl Fn(usize) -> bool) -> impl Iterator<Item = usize> {
+        self.ahead.iter().copied().filter(move |place| is_acked(*place))
     }
 
     /// The first of what waits, alone.
     pub(super) fn next_alone(&mut self) -> Vec<usize> {
+        self.ahead.clear();
         let rest = self.waiting.split_off(self.waiting.len().min(1));
         mem::replace(&mut self.waiting, rest)
     }
 
-    /// An event of this key was acked on this course.
-    pub(super) fn prove(&mut self, key: Option<&'a str>, course: Course<'a>) {
-        if let Some(key) = key {
-            self.proven.insert(key, course);
-        }
-    }
-
-    /// What was sent in vain goes again. The next producer is a stranger to all brokers.
+    /// What was sent in vain goes again.
     pub(super) fn again(&mut self, places: &[usize]) {
         self.waiting.extend(places);
         self.waiting.sort_unstable();
-        self.proven.clear();
     }
 
     /// What is left when nothing more can be sent.
@@ -115,15 +121,12 @@ mod tests {
             let key = Some(key).filter(|key| *key != "-");
             (key, key.map(|key| (topic, key)))
         };
-        let mut waves = Waves::new(events.len());
+        let (mut waves, mut courses) = (Waves::new(events.len()), Courses::default());
         let mut found = Vec::new();
         while !waves.is_empty() {
-            let wave = waves.next(of);
+            let wave = waves.next(&courses, of);
             assert!(!wave.is_empty(), "no wave is empty");
-            for place in &wave {
-                let (key, course) = of(*place);
-                waves.prove(key, course);
-            }
+            waves.proof(|_| true).for_each(|place| courses.prove(of(place).1));
             found.push(wave);
         }
         found
@@ -146,14 +149,34 @@ mod tests {
     }
 
     #[test]
+    fn events_of_a_key_travel_together_where_the_producer_is_known() {
+        let mut courses = Courses::default();
+        courses.prove(Some(("t", "a")));
+        let batch = [("a", "t"), ("a", "t"), ("b", "t"), ("b", "t"), ("a", "u"), ("a", "t")];
+        let of = |place: usize| (Some(batch[place].0), Some((batch[place].1, batch[place].0)));
+        let mut waves = Waves::new(batch.len());
+        assert_eq!(waves.next(&courses, of), [0, 1, 2]);
+        assert_eq!(waves.next(&courses, of), [3, 4]);
+        assert_eq!(waves.next(&courses, of), [5]);
+    }
+
+    #[test]
+    fn only_what_was_acked_proves_that_a_producer_is_known() {
+        let of = |place: usize| [(Some("a"), Some(("t", "a"))), (Some("b"), Some(("u", "b")))][place];
+        let mut waves = Waves::new(2);
+        assert_eq!(waves.next(&Courses::default(), of), [0, 1]);
+        assert_eq!(waves.proof(|place| place == 0).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
     fn what_is_sent_again_keeps_its_place_and_is_proven_anew() {
         let of = |_| (Some("a"), Some(("t", "a")));
-        let mut waves = Waves::new(3);
-        assert_eq!(waves.next(of), [0]);
-        waves.prove(Some("a"), Some(("t", "a")));
-        assert_eq!(waves.next(of), [1, 2]);
+        let (mut waves, mut courses) = (Waves::new(3), Courses::default());
+        assert_eq!(waves.next(&courses, of), [0]);
+        courses.prove(Some(("t", "a")));
+        assert_eq!(waves.next(&courses, of), [1, 2]);
         waves.again(&[1, 2]);
-        assert_eq!(waves.next(of), [1]);
+        assert_eq!(waves.next(&Courses::default(), of), [1]);
         assert_eq!(waves.next_alone(), [2]);
         assert!(waves.is_empty() && waves.next_alone().is_empty());
     }

@@ -2,46 +2,30 @@
 
 use std::error::Error as StdError;
 
+use async_nats::client::{PublishError, PublishErrorKind};
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::{ConnectError, ConnectErrorKind};
+use async_nats::{ConnectError, ConnectErrorKind, SubscribeError};
 use postrider_core::{Error, ErrorKind, Failure};
 
 use super::{Connection, NatsOptions};
 use crate::sizes;
 
-pub(super) fn of_publish(
-    error: &PublishError,
-    subject: &str,
-    options: &NatsOptions,
-    connection: &Connection,
-    bytes: usize,
-) -> Failure {
+/// Why the client did not take an event.
+pub(super) fn of_publish(error: &PublishError, connection: &Connection, bytes: usize) -> Failure {
     match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => too_large(bytes, connection.client.max_payload()),
-        PublishErrorKind::StreamNotFound => absent_stream(subject, options),
-        PublishErrorKind::TimedOut => {
-            let said = connection.state.borrow().said.clone();
-            Failure::unavailable(format!(
-                "NATS acked nothing on `{subject}` within {}: see whether the server is well and a stream listens on the \
-                 subject{}",
-                options.time_limit,
-                said.map(|said| format!("; the server last said: {said}")).unwrap_or_default()
-            ))
-        }
-        PublishErrorKind::BrokenPipe | PublishErrorKind::MaxAckPending => {
-            Failure::unavailable(format!("NATS: {}", chain(error)))
-        }
-        // Most of them answers of the stream.
-        _ => {
-            let answer = StdError::source(error)
-                .and_then(|source| source.downcast_ref::<async_nats::jetstream::Error>());
-            match answer {
-                Some(answer) => of_answer(answer, subject, options),
-                None => Failure::retry(format!("NATS: {}", chain(error))),
-            }
-        }
+        PublishErrorKind::Send => Failure::unavailable(format!("NATS: {}", chain(error))),
+        PublishErrorKind::InvalidSubject => Failure::retry(format!("NATS: {}", chain(error))),
     }
+}
+
+pub(super) fn no_ack(subject: &str, options: &NatsOptions, connection: &Connection) -> Failure {
+    let said = connection.state.borrow().said.clone();
+    Failure::unavailable(format!(
+        "NATS acked nothing on `{subject}` within {}: see whether the server is well and a stream listens on the subject{}",
+        options.time_limit,
+        said.map(|said| format!("; the server last said: {said}")).unwrap_or_default()
+    ))
 }
 
 /// The client compares what it would write with what the server takes, and so do we.
@@ -57,7 +41,11 @@ fn too_large(bytes: usize, bytes_max: usize) -> Failure {
 }
 
 /// A stream's own words.
-fn of_answer(answer: &async_nats::jetstream::Error, subject: &str, options: &NatsOptions) -> Failure {
+pub(super) fn of_answer(
+    answer: &async_nats::jetstream::Error,
+    subject: &str,
+    options: &NatsOptions,
+) -> Failure {
     let message = format!("JetStream refused the event on `{subject}`: {answer}");
     match answer.error_code() {
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
@@ -82,7 +70,7 @@ fn of_answer(answer: &async_nats::jetstream::Error, subject: &str, options: &Nat
     }
 }
 
-fn absent_stream(subject: &str, options: &NatsOptions) -> Failure {
+pub(super) fn absent_stream(subject: &str, options: &NatsOptions) -> Failure {
     for_one_or_all(
         options,
         format!(
@@ -109,6 +97,10 @@ pub(super) fn of_connect(error: &ConnectError, options: &NatsOptions) -> Failure
         options.servers.join(", "),
         chain(error)
     ))
+}
+
+pub(super) fn of_subscribe(error: &SubscribeError) -> Failure {
+    Failure::unavailable(format!("NATS: {}", chain(error)))
 }
 
 pub(super) fn no_answer(options: &NatsOptions) -> Failure {

@@ -1,9 +1,7 @@
 //! The client of Redis alone: pipelines of `XADD`, several on their way.
 
-use std::time::{Duration, Instant};
-
 use futures_util::{StreamExt, TryStreamExt, stream};
-use postrider_core::{Delivery, Error, ErrorKind, Result};
+use postrider_core::{Delivery, Result};
 use redis::Pipeline;
 
 use super::RedisOptions;
@@ -15,27 +13,28 @@ use crate::{Binding, spec::SinkOptions};
 const PIPELINE: usize = 500;
 const IN_FLIGHT: usize = 4;
 
-pub(crate) async fn publish(options: &RedisOptions, deliveries: &[Delivery]) -> Result<Duration> {
+pub(crate) async fn publish<T>(
+    options: &RedisOptions,
+    deliveries: &[Delivery],
+    read: impl Fn() -> T,
+) -> Result<(T, T)> {
     let sink = options.open().await?;
-    let connection = sink.connection().await.map_err(|failure| refused(&failure))?;
+    let connection = sink.connection().await.map_err(refused)?;
     let pipelines: Vec<Pipeline> =
         deliveries.chunks(PIPELINE).map(|chunk| pipeline(options, chunk)).collect::<Result<_>>()?;
-    let began = Instant::now();
+    let before = read();
     stream::iter(pipelines)
         .map(|pipeline| {
             let mut connection = connection.clone();
             async move {
                 let answers = pipeline.query_async::<Vec<String>>(&mut connection).await;
-                answers.map(drop).map_err(|error| {
-                    let what = format!("the bare client could not send a message: {error}");
-                    Error::new(ErrorKind::Unavailable, what)
-                })
+                answers.map(drop).map_err(refused)
             }
         })
         .buffer_unordered(IN_FLIGHT)
         .try_collect::<()>()
         .await?;
-    Ok(began.elapsed())
+    Ok((before, read()))
 }
 
 fn pipeline(options: &RedisOptions, chunk: &[Delivery]) -> Result<Pipeline> {
@@ -43,8 +42,8 @@ fn pipeline(options: &RedisOptions, chunk: &[Delivery]) -> Result<Pipeline> {
     // One transaction: without it a server that flushes before it answers does so every few entries, and takes a third.
     pipeline.atomic();
     for delivery in chunk {
-        let stream = options.stream.render(delivery).map_err(|failure| refused(&failure))?;
-        let message = options.envelope.wrap(delivery, Binding::Redis).map_err(|failure| refused(&failure))?;
+        let stream = options.stream.render(delivery).map_err(refused)?;
+        let message = options.envelope.wrap(delivery, Binding::Redis).map_err(refused)?;
         let add = pipeline.cmd("XADD").arg(&*stream);
         if let Some(maxlen) = options.maxlen {
             add.arg("MAXLEN").arg("~").arg(maxlen.get());

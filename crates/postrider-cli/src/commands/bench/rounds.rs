@@ -1,6 +1,6 @@
 //! What is made of repeated measurements.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Times of ours and of the reference, taken in turns.
 #[derive(Debug, Default)]
@@ -68,6 +68,41 @@ impl Samples {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A moment, and what was computed until then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    at: Instant,
+    machine: f64,
+}
+
+/// What lies between two moments.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spent {
+    pub(crate) time: Duration,
+    /// Seconds that all processors together have computed, for whomever; zero where the system does not tell.
+    pub(crate) cpu: f64,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self { at: Instant::now(), machine: machine_cpu_seconds() }
+    }
+
+    pub(crate) fn until(self, end: Self) -> Spent {
+        Spent { time: end.at - self.at, cpu: end.machine - self.machine }
+    }
+}
+
+fn machine_cpu_seconds() -> f64 {
+    // All processors together: user, nice, system, idle, waiting for a disk, interrupts and soft ones, in ticks.
+    const COMPUTES: [bool; 7] = [true, true, true, false, false, true, true];
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let computed = fields.zip(COMPUTES).filter(|(_, computes)| *computes);
+    let ticks: u64 = computed.filter_map(|(field, _)| field.parse::<u64>().ok()).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// The memory of this process that is resident now; zero where the system does not tell.

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use postrider_core::delivery::Origin;
+use postrider_core::limits::EMIT_BYTES_MAX;
 use postrider_core::{
-    Delivery, Error, ErrorKind, Event, EventId, Headers, Key, Kind, NewSubscription, Outcome, Result, Sink,
-    Start, Store, Timestamp, Topic,
+    Delivery, Epoch, Error, ErrorKind, Event, EventId, Headers, Key, Kind, NewSubscription, Outcome, Result,
+    Sink, Start, Store, Timestamp, Topic,
 };
 use postrider_postgres::bare::Producer;
 use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_runtime::{Relay, Worker};
 use postrider_sinks::{AnySink, SinkSpec, bare};
 
-use super::rounds::{Rounds, Samples};
+use super::rounds::{Moment, Rounds, Samples, Spent};
 use super::{KEYS, Measure, PAYLOAD, event, panicked};
 use crate::args::BenchArgs;
 
@@ -47,30 +48,45 @@ pub(super) async fn rates(url: &str, specs: &[SinkSpec], args: &BenchArgs) -> Re
     }
     let options = PostgresOptions::from_url(url)?.schema("to_sinks")?;
     let store = PostgresStore::open(options).await?;
-    fill(&store, events).await?;
-    let deliveries: Vec<Delivery> = (0..events).map(from_memory).collect();
+    let payload = Bytes::from(vec![b'x'; args.payload_bytes as usize]);
+    fill(&store, events, &payload).await?;
+    let deliveries = from_memory(&store, events, &payload);
     for (number, spec) in specs.iter().enumerate() {
         let sink = spec.open().await?;
-        let mut rounds = Rounds::default();
+        let (mut times, mut cpu) = (Rounds::default(), Rounds::default());
         for round in 0..ROUNDS {
             let name = format!("sink-{number}-{round}");
             // Whoever goes second finds the broker warm, so that they take turns in that too.
             let (ours, reference) = if round % 2 == 0 {
                 let ours = relay(&store, &name, sink.clone(), args).await?;
-                (ours, bare::publish(spec, &deliveries).await?)
+                (ours, bare::publish(spec, &deliveries, Moment::now).await?)
             } else {
-                let reference = bare::publish(spec, &deliveries).await?;
+                let reference = bare::publish(spec, &deliveries, Moment::now).await?;
                 (relay(&store, &name, sink.clone(), args).await?, reference)
             };
-            rounds.push(ours, reference);
+            let reference = reference.0.until(reference.1);
+            times.push(ours.time, reference.time);
+            cpu.push_raw(ours.cpu, reference.cpu);
         }
-        measures.push(Measure {
-            name: rate_name(spec),
-            value: events as f64 / rounds.ours(),
-            unit: "events/s",
-            reference: events as f64 / rounds.reference(),
-            ratio: rounds.speed(),
-        });
+        let per_event = 1e6 / events as f64;
+        measures.extend([
+            Measure {
+                name: rate_name(spec),
+                value: events as f64 / times.ours(),
+                unit: "events/s",
+                reference: events as f64 / times.reference(),
+                ratio: times.speed(),
+            },
+            // What the database, the relay or the loop, the client and the broker compute together: the rate cannot be
+            // above the number of processors by this.
+            Measure {
+                name: "the same: all processors' time for an event",
+                value: cpu.ours() * per_event,
+                unit: "µs",
+                reference: cpu.reference() * per_event,
+                ratio: 1.0 / cpu.speed(),
+            },
+        ]);
     }
     Ok(measures)
 }
@@ -85,16 +101,18 @@ fn rate_name(spec: &SinkSpec) -> &'static str {
     }
 }
 
-async fn fill(store: &PostgresStore, events: usize) -> Result<()> {
-    const AT_ONCE: usize = 1_000;
-    for begin in (0..events).step_by(AT_ONCE) {
-        store.event_emit((begin..events.min(begin + AT_ONCE)).map(event).collect()).await?;
+async fn fill(store: &PostgresStore, events: usize, payload: &Bytes) -> Result<()> {
+    // 1,000 events, or as many as one call takes.
+    let at_once = (EMIT_BYTES_MAX / 2 / payload.len()).clamp(1, 1_000);
+    let emitted = |number| event(number).payload(payload.clone());
+    for begin in (0..events).step_by(at_once) {
+        store.event_emit((begin..events.min(begin + at_once)).map(emitted).collect()).await?;
     }
     Ok(())
 }
 
-async fn relay(store: &PostgresStore, name: &str, sink: AnySink, args: &BenchArgs) -> Result<Duration> {
-    let (events, began) = (args.events, Instant::now());
+async fn relay(store: &PostgresStore, name: &str, sink: AnySink, args: &BenchArgs) -> Result<Spent> {
+    let (events, began) = (args.events, Moment::now());
     let worker = Worker::new(NewSubscription::new(name));
     let worker = match args.batch_events {
         Some(events) => worker.batch_events(events as usize).sink(sink),
@@ -102,7 +120,7 @@ async fn relay(store: &PostgresStore, name: &str, sink: AnySink, args: &BenchArg
     };
     let relay = Relay::new(store.clone()).retention(None).worker(worker);
     let summary = relay.run_until_idle(std::future::pending()).await?;
-    let took = began.elapsed();
+    let spent = began.until(Moment::now());
     if summary.delivered != u64::from(events) {
         return Err(Error::new(
             ErrorKind::Unavailable,
@@ -113,23 +131,28 @@ async fn relay(store: &PostgresStore, name: &str, sink: AnySink, args: &BenchArg
         ));
     }
     store.subscription_delete(name, "bench").await?;
-    Ok(took)
+    Ok(spent)
 }
 
-/// An event as it would come from the store.
-fn from_memory(number: usize) -> Delivery {
-    let event = Event {
-        id: EventId(number as i64 + 1),
-        topic: Topic::new("order"),
-        kind: Kind::new("order.created"),
-        key: Some(Key::new((number % KEYS).to_string())),
-        payload: Bytes::from_static(PAYLOAD),
-        headers: Headers::default(),
-        created_at: Timestamp::from_micros(1_800_000_000_000_000 + number as i64),
-        due_at: None,
+/// Events as they would come from the store: the same messages are made of them, to the byte but for their numbers and times.
+fn from_memory(store: &PostgresStore, events: usize, payload: &Bytes) -> Vec<Delivery> {
+    let origin = Arc::new(Origin { subscription: "bench".to_owned(), store_id: store.id() });
+    let delivery = |number: usize| {
+        let event = Event {
+            id: EventId(number as i64 + 1),
+            topic: Topic::new("order"),
+            kind: Kind::new("order.created"),
+            key: Some(Key::new((number % KEYS).to_string())),
+            payload: payload.clone(),
+            headers: Headers::default(),
+            created_at: Timestamp::from_micros(1_800_000_000_000_000 + number as i64),
+            due_at: None,
+        };
+        let mut delivery = Delivery::new(Arc::new(event), 1, Arc::clone(&origin));
+        delivery.epoch = Some(Epoch(1));
+        delivery
     };
-    let origin = Origin { subscription: "bench".to_owned(), store_id: "bench".to_owned() };
-    Delivery::new(Arc::new(event), 1, Arc::new(origin))
+    (0..events).map(delivery).collect()
 }
 
 /// Producers at full speed, one event a transaction, while the relay sends to Kafka: does it keep up, and how long after COMMIT
@@ -160,7 +183,7 @@ pub(super) async fn latencies(url: &str, specs: &[SinkSpec], seconds: u64) -> Re
     drop(stop);
     running.await.map_err(panicked)??;
     let ours = stamps.latencies(warm);
-    let deliveries: Vec<Delivery> = (0..committed.min(STAMPED_MAX) as usize).map(from_memory).collect();
+    let deliveries = from_memory(&store, committed.min(STAMPED_MAX) as usize, &Bytes::from_static(PAYLOAD));
     let mut bare = Samples::default();
     bare::ack_times(spec, &deliveries, rate.max(1)).await?.into_iter().for_each(|time| bare.push(time));
     Ok(vec![

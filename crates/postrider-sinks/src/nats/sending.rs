@@ -1,0 +1,162 @@
+//! A batch on its way to a stream: all keys at once, and the events of one key one after the other.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::task::Poll;
+
+use async_nats::jetstream;
+use postrider_core::{Delivery, Failure, Outcome};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::acks::{Answer, Inbox};
+use super::{Connection, IN_FLIGHT_MAX, NatsOptions, Prepared, failures};
+use crate::per_key::Chains;
+use crate::sizes;
+
+/// Cancel safe: what was on its way may be sent again.
+pub(super) async fn send(connection: &Connection, options: &NatsOptions, batch: &[Delivery]) -> Vec<Outcome> {
+    let mut sending = Sending {
+        connection,
+        options,
+        batch,
+        inbox: connection.acks.inbox(batch.len().min(IN_FLIGHT_MAX)).await,
+        chains: Chains::new(batch),
+        in_flight: VecDeque::new(),
+        count: 0,
+        outcomes: vec![None; batch.len()],
+    };
+    sending.run().await;
+    sending.outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Untried)).collect()
+}
+
+struct Sending<'a> {
+    connection: &'a Connection,
+    options: &'a NatsOptions,
+    batch: &'a [Delivery],
+    inbox: Inbox<'a>,
+    chains: Chains,
+    /// Places of events that have left and when they are late, in that order; some are answered already.
+    in_flight: VecDeque<(usize, Instant)>,
+    /// How many of them are not.
+    count: usize,
+    /// None of what has not left, or is on its way.
+    outcomes: Vec<Option<Outcome>>,
+}
+
+/// An ack, or why there is none.
+#[derive(Debug, Deserialize)]
+struct PublishAnswer {
+    error: Option<jetstream::Error>,
+    seq: Option<u64>,
+}
+
+impl Sending<'_> {
+    async fn run(&mut self) {
+        let mut lost = pin!(self.connection.lost());
+        loop {
+            // One look at the clock for all that leave together.
+            let late_at = Instant::now() + self.options.time_limit.get();
+            while self.count < IN_FLIGHT_MAX
+                && let Some(place) = self.chains.next()
+            {
+                match self.publish(place).await {
+                    Ok(()) => {
+                        self.in_flight.push_back((place, late_at));
+                        self.count += 1;
+                    }
+                    Err(failure) => self.end(place, sizes::outcome(failure)),
+                }
+            }
+            let Some(late_at) = self.next_late_at() else { return };
+            tokio::select! {
+                biased;
+                answers = self.inbox.arrived() => answers.iter().for_each(|answer| self.answered(answer)),
+                failure = lost.as_mut() => return self.give_up(&failure),
+                () = sleep_until(late_at) => self.end_late(),
+            }
+        }
+    }
+
+    /// Hands an event to the client, which has room for it at once as a rule.
+    async fn publish(&self, place: usize) -> Result<(), Failure> {
+        let Prepared { subject, headers, payload, bytes } = Prepared::of(&self.batch[place], self.options)?;
+        let (client, reply_to) = (&self.connection.client, self.inbox.reply_to(place));
+        let mut taking =
+            pin!(client.publish_with_reply_and_headers(subject.clone(), reply_to, headers, payload));
+        let taken = match futures_util::poll!(taking.as_mut()) {
+            Poll::Ready(taken) => Ok(taken),
+            Poll::Pending => tokio::select! {
+                taken = timeout(self.options.time_limit.get(), taking) => taken,
+                failure = self.connection.lost() => return Err(failure),
+            },
+        };
+        match taken {
+            Ok(taken) => taken.map_err(|error| failures::of_publish(&error, self.connection, bytes)),
+            Err(_) => Err(failures::no_ack(&subject, self.options, self.connection)),
+        }
+    }
+
+    fn answered(&mut self, answer: &Answer) {
+        // One that was late has its outcome.
+        if self.outcomes[answer.place].is_none() {
+            let outcome = self.judge(answer).map_or_else(sizes::outcome, |()| Outcome::Ack);
+            self.count -= 1;
+            self.end(answer.place, outcome);
+        }
+    }
+
+    fn judge(&self, answer: &Answer) -> Result<(), Failure> {
+        let subject = || self.options.subject.render(&self.batch[answer.place]).unwrap_or_default();
+        if answer.is_unheard {
+            return Err(failures::absent_stream(&subject(), self.options));
+        }
+        match serde_json::from_slice(&answer.payload) {
+            Ok(PublishAnswer { error: Some(error), .. }) => {
+                Err(failures::of_answer(&error, &subject(), self.options))
+            }
+            Ok(PublishAnswer { error: None, seq: Some(_) }) => Ok(()),
+            Ok(PublishAnswer { error: None, seq: None }) | Err(_) => {
+                Err(Failure::retry(format!("what answers on `{}` is no JetStream stream of NATS", subject())))
+            }
+        }
+    }
+
+    fn end(&mut self, place: usize, outcome: Outcome) {
+        self.chains.note(place, &outcome);
+        self.outcomes[place] = Some(outcome);
+    }
+
+    /// When the oldest that is on its way is late; none if none is.
+    fn next_late_at(&mut self) -> Option<Instant> {
+        while let Some((place, late_at)) = self.in_flight.front() {
+            if self.outcomes[*place].is_none() {
+                return Some(*late_at);
+            }
+            self.in_flight.pop_front();
+        }
+        None
+    }
+
+    fn end_late(&mut self) {
+        let now = Instant::now();
+        while let Some(late_at) = self.next_late_at()
+            && late_at <= now
+            && let Some((place, _)) = self.in_flight.pop_front()
+        {
+            let subject = self.options.subject.render(&self.batch[place]).unwrap_or_default();
+            let failure = failures::no_ack(&subject, self.options, self.connection);
+            self.count -= 1;
+            self.end(place, sizes::outcome(failure));
+        }
+    }
+
+    /// Nothing that is on its way will be answered.
+    fn give_up(&mut self, failure: &Failure) {
+        while self.next_late_at().is_some()
+            && let Some((place, _)) = self.in_flight.pop_front()
+        {
+            self.end(place, Outcome::Retry(failure.clone()));
+        }
+    }
+}
