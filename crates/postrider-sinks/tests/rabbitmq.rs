@@ -9,6 +9,7 @@ mod network;
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use lapin::options::{BasicGetOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -259,6 +260,43 @@ async fn an_exchange_that_is_missing_for_some_events_holds_up_no_other() {
         }
     }
     ledger.compare(&queue.read_all().await);
+}
+
+/// A broker that closes a channel while more is published on it closes the connection as well, now and then: once in sixty times on a
+/// quiet machine, more often on a busy one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_channel_that_is_closed_in_the_midst_of_a_batch_costs_no_other_event_its_ack() {
+    const ROUNDS: usize = 30;
+    let server = rabbitmq::shared();
+    let names = ["midst.one", "midst.two", "midst.three"];
+    let mut scenes = Vec::new();
+    for name in names {
+        scenes.push((Ledger::new(name), Queue::declare(server, name, "#").await));
+    }
+    let sink = open(&options(server, "midst.{type}"));
+    for _ in 0..ROUNDS {
+        let batches = scenes.iter_mut().zip(names).enumerate().map(|(number, ((ledger, _), name))| {
+            // The last batch stands beside two that close their channels.
+            let is_closed = move |n| n == 5 && number < 2;
+            let kind = |n| if is_closed(n) { "closed" } else { name.trim_start_matches("midst.") };
+            let batch: Vec<_> = (0..50).map(|n| ledger.emit_of(kind(n), None, "x")).collect();
+            ledger.note_abandoned(&batch);
+            let sink = &sink;
+            async move {
+                for (n, outcome) in ledger.attempt(sink, &batch).await.iter().enumerate() {
+                    if is_closed(n) {
+                        assert_eq!(failure(outcome).0, FailureClass::Retryable);
+                    } else {
+                        assert_eq!(*outcome, Outcome::Ack, "{n}");
+                    }
+                }
+            }
+        });
+        join_all(batches).await;
+    }
+    for (ledger, queue) in scenes {
+        ledger.compare(&queue.read_all().await);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

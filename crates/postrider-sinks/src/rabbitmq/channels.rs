@@ -104,8 +104,10 @@ impl Channels {
         if let Some(channel) = idle {
             return Ok((channel, status));
         }
-        let channel = open.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        // Whatever goes wrong here is no refused login, but a connection that was lost meanwhile.
+        let for_now = |error| NotTaken::ForNow(Arc::new(error));
+        let channel = open.create_channel().await.map_err(for_now)?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(for_now)?;
         Ok((channel, status))
     }
 
@@ -130,16 +132,6 @@ enum NotTaken {
     Refused(Failure),
 }
 
-impl From<lapin::Error> for NotTaken {
-    fn from(error: lapin::Error) -> Self {
-        if is_login(&error) {
-            Self::Refused(Failure::unavailable(format!("RabbitMQ refuses the connection: {error}")))
-        } else {
-            Self::ForNow(Arc::new(error))
-        }
-    }
-}
-
 /// What a broker that runs out of memory or disk makes of publishers.
 pub(super) fn blocked() -> Failure {
     Failure::unavailable("RabbitMQ blocks publishers: it is short of memory or disk")
@@ -155,7 +147,12 @@ async fn connect(options: &RabbitMqOptions) -> Result<Connection, NotTaken> {
             Err(error) => last = Some(error),
         }
     }
-    Err(last.expect("there is a broker").into())
+    let error = last.expect("there is a broker");
+    Err(if is_login(&error) {
+        NotTaken::Refused(Failure::unavailable(format!("RabbitMQ refuses the connection: {error}")))
+    } else {
+        NotTaken::ForNow(Arc::new(error))
+    })
 }
 
 fn uris(options: &RabbitMqOptions) -> Result<Vec<AMQPUri>> {

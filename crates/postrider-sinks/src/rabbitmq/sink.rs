@@ -21,6 +21,8 @@ use crate::sizes;
 
 /// How often a connection is looked at that may have been blocked: the broker tells it after a publish.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Connections that a batch may lose to closed channels, its own or of other batches, before the broker counts as down.
+const CROSSINGS_MAX: usize = 8;
 
 /// Publishes deliveries to RabbitMQ. Clones share their connection.
 #[derive(Debug, Clone)]
@@ -45,6 +47,7 @@ impl Sink for RabbitMqSink {
             deadline: Instant::now() + Duration::from_millis(options.timeout_ms.get().into()),
             outcomes: vec![Outcome::Untried; batch.len()],
             closed_exchanges: HashMap::new(),
+            crossings: 0,
         };
         sending.run().await;
         sending.outcomes
@@ -60,6 +63,8 @@ struct Sending<'a> {
     outcomes: Vec<Outcome>,
     /// Exchanges that take nothing from us: each costs a channel, so that they are asked once.
     closed_exchanges: HashMap<&'a str, Failure>,
+    /// How often a connection was lost to a closed channel.
+    crossings: usize,
 }
 
 /// Why a message was not confirmed.
@@ -81,6 +86,10 @@ struct Findings {
     /// Nothing can be published at all.
     is_down: bool,
     has_failures: bool,
+    /// The broker would not have one of them: which one shows when they go alone.
+    has_refusals: bool,
+    /// The connection was lost to a closed channel.
+    has_crossed: bool,
 }
 
 type Confirmed = Vec<(usize, Result<Confirmation, Missed>)>;
@@ -107,7 +116,8 @@ impl Sending<'_> {
             if !findings.has_failures {
                 lease.give_back();
             }
-            is_alone |= findings.has_failures;
+            self.crossings += usize::from(findings.has_crossed);
+            is_alone |= findings.has_refusals || (findings.has_failures && !findings.has_crossed);
             waiting = [findings.again, waiting].concat();
         }
     }
@@ -203,8 +213,16 @@ impl Sending<'_> {
     fn judge_error(&mut self, place: usize, error: &lapin::Error, is_single: bool, findings: &mut Findings) {
         let options = self.channels.options();
         let exchange = &options.exchange;
-        match Refusal::of(error) {
-            Refusal::Connection => {
+        let refusal = Refusal::of(error);
+        match refusal {
+            // A channel that was closed before the only message on it fell to another batch's crossing.
+            Refusal::Crossing | Refusal::Collateral
+                if self.crossings < CROSSINGS_MAX && (is_single || refusal == Refusal::Crossing) =>
+            {
+                findings.has_crossed = true;
+                findings.again.push(place);
+            }
+            Refusal::Crossing | Refusal::Connection => {
                 findings.is_down = true;
                 self.fail(place, Failure::unavailable(format!("RabbitMQ: {error}")));
             }
@@ -235,7 +253,10 @@ impl Sending<'_> {
             Refusal::Collateral if is_single => {
                 self.fail(place, Failure::retry(format!("RabbitMQ closed the channel: {error}")));
             }
-            Refusal::Exchange | Refusal::Content | Refusal::Collateral => findings.again.push(place),
+            Refusal::Exchange | Refusal::Content | Refusal::Collateral => {
+                findings.has_refusals |= refusal != Refusal::Collateral;
+                findings.again.push(place);
+            }
         }
     }
 
