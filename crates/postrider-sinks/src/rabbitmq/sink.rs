@@ -87,9 +87,7 @@ struct Findings {
     is_down: bool,
     has_failures: bool,
     /// The broker would not have one of them: which one shows when they go alone.
-    has_refusals: bool,
-    /// The connection was lost to a closed channel.
-    has_crossed: bool,
+    parts: bool,
 }
 
 type Confirmed = Vec<(usize, Result<Confirmation, Missed>)>;
@@ -116,8 +114,7 @@ impl Sending<'_> {
             if !findings.has_failures {
                 lease.give_back();
             }
-            self.crossings += usize::from(findings.has_crossed);
-            is_alone |= findings.has_refusals || (findings.has_failures && !findings.has_crossed);
+            is_alone |= findings.parts;
             waiting = [findings.again, waiting].concat();
         }
     }
@@ -171,6 +168,7 @@ impl Sending<'_> {
     /// Settles what a channel has settled. What was given back may come with the confirm of another message.
     fn judge(&mut self, confirmed: Confirmed) -> Findings {
         let mut findings = Findings::default();
+        let (mut has_refusals, mut has_crossed) = (false, false);
         let is_single = confirmed.len() == 1;
         let mut returned: HashSet<String> = HashSet::new();
         for (_, result) in &confirmed {
@@ -195,7 +193,11 @@ impl Sending<'_> {
                     place,
                     Failure::retry(format!("exchange `{}` of RabbitMQ: a queue did not take the event", options.exchange)),
                 ),
-                Err(Missed::Told(error)) => self.judge_error(place, &error, is_single, &mut findings),
+                Err(Missed::Told(error)) => match self.judge_error(place, &error, is_single, &mut findings) {
+                    Refusal::Exchange | Refusal::Content => has_refusals = true,
+                    Refusal::Crossing => has_crossed = true,
+                    Refusal::Collateral | Refusal::Connection => {}
+                },
                 Err(Missed::Late) => {
                     findings.is_down = true;
                     let after = options.timeout_ms;
@@ -207,21 +209,27 @@ impl Sending<'_> {
                 }
             }
         }
+        self.crossings += usize::from(has_crossed);
+        findings.parts = has_refusals || (findings.has_failures && !has_crossed);
         findings
     }
 
-    fn judge_error(&mut self, place: usize, error: &lapin::Error, is_single: bool, findings: &mut Findings) {
+    fn judge_error(
+        &mut self,
+        place: usize,
+        error: &lapin::Error,
+        is_single: bool,
+        findings: &mut Findings,
+    ) -> Refusal {
         let options = self.channels.options();
         let exchange = &options.exchange;
-        let refusal = Refusal::of(error);
-        match refusal {
+        let refusal = match Refusal::of(error) {
             // A channel that was closed before the only message on it fell to another batch's crossing.
-            Refusal::Crossing | Refusal::Collateral
-                if self.crossings < CROSSINGS_MAX && (is_single || refusal == Refusal::Crossing) =>
-            {
-                findings.has_crossed = true;
-                findings.again.push(place);
-            }
+            Refusal::Collateral if is_single => Refusal::Crossing,
+            refusal => refusal,
+        };
+        match refusal {
+            Refusal::Crossing if self.crossings < CROSSINGS_MAX => findings.again.push(place),
             Refusal::Crossing | Refusal::Connection => {
                 findings.is_down = true;
                 self.fail(place, Failure::unavailable(format!("RabbitMQ: {error}")));
@@ -250,14 +258,9 @@ impl Sending<'_> {
                     )),
                 );
             }
-            Refusal::Collateral if is_single => {
-                self.fail(place, Failure::retry(format!("RabbitMQ closed the channel: {error}")));
-            }
-            Refusal::Exchange | Refusal::Content | Refusal::Collateral => {
-                findings.has_refusals |= refusal != Refusal::Collateral;
-                findings.again.push(place);
-            }
+            Refusal::Exchange | Refusal::Content | Refusal::Collateral => findings.again.push(place),
         }
+        refusal
     }
 
     fn is_among(&self, place: usize, ids: &HashSet<String>) -> bool {
