@@ -20,6 +20,9 @@ pub struct Survey {
     pub members: Vec<MemberId>,
     /// By shard: the member that holds it and lives; none if it is free.
     pub owners: Vec<Option<MemberId>>,
+    /// Shards whose owner counts as living and has given no sign since the asking member joined: it may be dead. None in a store
+    /// that knows at once who has died.
+    pub silent: ShardSet,
 }
 
 /// What a member ought to do about its shards.
@@ -104,7 +107,7 @@ mod tests {
     }
 
     fn free(members: Vec<MemberId>) -> Survey {
-        Survey { members, owners: vec![None; 64] }
+        Survey { members, owners: vec![None; 64], silent: ShardSet::default() }
     }
 
     #[test]
@@ -153,7 +156,7 @@ mod tests {
     #[test]
     fn what_others_should_have_is_given_and_only_what_is_free_is_taken() {
         let owners = vec![Some(MemberId(1)); 64];
-        let survey = Survey { members: members(1..=2), owners };
+        let survey = Survey { owners, ..free(members(1..=2)) };
         let first = survey.plan(MemberId(1), ShardSet::ALL, Members::Many);
         assert_eq!((first.give.len(), first.take), (32, ShardSet::default()));
         assert_eq!(survey.plan(MemberId(2), ShardSet::default(), Members::Many), Plan::default());
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_lost_hold_is_taken_anew() {
-        let survey = Survey { members: members(1..=1), owners: vec![Some(MemberId(1)); 64] };
+        let survey = Survey { owners: vec![Some(MemberId(1)); 64], ..free(members(1..=1)) };
         assert_eq!(survey.plan(MemberId(1), ShardSet::default(), Members::Many).take, ShardSet::ALL);
     }
 

@@ -61,6 +61,12 @@ impl ShardSet {
         Self(self.0 | other.0)
     }
 
+    /// These without those.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether one is in both.
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0

@@ -1,4 +1,5 @@
--- Who stands for a subscription and lives in the eyes of member $2, and by shard the owner that lives.
+-- Who stands for a subscription and lives in the eyes of member $2, by shard the owner that lives, and the shards of owners that
+-- have not beaten since $2 joined: a clock that was set back meanwhile makes fewer of them, never more.
 -- Index: primary keys. Locks: none.
 select
     array(
@@ -17,4 +18,14 @@ select
         left join postrider.member as me on me.id = $2
         where shard.subscription_id = $1
         order by shard.shard
+    ),
+    array(
+        select shard.shard
+        from postrider.shard as shard
+        join postrider.member as member on member.id = shard.member_id
+        join postrider.member as me on me.id = $2
+        where shard.subscription_id = $1
+            and member.id <> me.id
+            and member.beat_at <= me.joined_at
+            and postrider.lives(member.beat_at, member.lease, me.steady_since)
     )

@@ -34,9 +34,11 @@ pub(crate) async fn survey(tx: &Tx<'_>, name: &str, member: MemberId, stands: bo
     let row = tx.query_one(sql!("shard_survey"), &[&id.0, &member.0], what).await?;
     let members: Vec<i64> = row.try_get(0).doing(what)?;
     let owners: Vec<Option<i64>> = row.try_get(1).doing(what)?;
+    let silent: Vec<i16> = row.try_get(2).doing(what)?;
     Ok(Survey {
         members: members.into_iter().map(MemberId).collect(),
         owners: owners.into_iter().map(|owner| owner.map(MemberId)).collect(),
+        silent: ShardSet::of(silent.into_iter().map(|shard| Shard(shard as u16))),
     })
 }
 

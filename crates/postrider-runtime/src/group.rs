@@ -22,6 +22,7 @@ use postrider_core::balance::Plan;
 use postrider_core::settle::Taken;
 use postrider_core::{Error, ErrorKind, Members, Mode, QueueStore, Result, ShardSet};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -35,6 +36,9 @@ const ASK_SOON: Duration = Duration::from_millis(250);
 /// How often it asks while everything is as it should be.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
+/// For how many leases a worker that ends when all is done waits for others that may be dead. One is enough unless theirs is
+/// longer, or the database's clock is set.
+const SILENCE_LEASES_MAX: u32 = 2;
 
 /// Runs one worker until it has drained.
 pub(crate) async fn run<S: QueueStore>(store: S, duty: Duty<S>, context: Context) -> Result<Summary> {
@@ -51,7 +55,8 @@ pub(crate) async fn run<S: QueueStore>(store: S, duty: Duty<S>, context: Context
         summary: Summary::default(),
         wait: Duration::ZERO,
         stood_by: false,
-        drained: false,
+        drained: ShardSet::default(),
+        silent_since: None,
     };
     group.run().await
 }
@@ -71,8 +76,11 @@ struct Group<S: QueueStore> {
     /// Before the store is asked again.
     wait: Duration,
     stood_by: bool,
-    /// Whether an owner has ended in order.
-    drained: bool,
+    /// The shards of owners that have ended in order.
+    drained: ShardSet,
+    /// Since when shards are waited for whose owner may be dead. Only by a worker that ends when all is done: it leaves to others
+    /// what they hold, but not to one that was killed.
+    silent_since: Option<Instant>,
 }
 
 /// What an owner at work holds.
@@ -93,7 +101,7 @@ struct Finished {
 /// What the store said.
 enum Asked {
     /// What was found, and what was taken.
-    Found { give: ShardSet, settled: bool, taken: Option<Box<Taken>> },
+    Found { give: ShardSet, settled: bool, silent: ShardSet, taken: Option<Box<Taken>> },
     /// The subscription is gone.
     Deleted,
     /// It must be asked again.
@@ -132,7 +140,9 @@ impl<S: QueueStore> Group<S> {
 
     /// Whether this worker has drained, or has nothing to do.
     fn is_over(&self) -> bool {
-        let nothing_more = self.context.until_idle && (self.stood_by || self.drained);
+        let nothing_more = self.context.until_idle
+            && self.silent_since.is_none()
+            && (self.stood_by || !self.drained.is_empty());
         self.owners.is_empty() && (self.context.stop.is_cancelled() || nothing_more)
     }
 
@@ -150,6 +160,7 @@ impl<S: QueueStore> Group<S> {
         let (store, name, wait) = (self.store.clone(), self.duty.subscription.name.clone(), self.wait);
         let (membership, stands) = (self.context.membership.clone(), !self.context.until_idle);
         let members = self.members();
+        let done = if self.context.until_idle { self.drained } else { ShardSet::default() };
         let held = self.held.iter().fold(ShardSet::default(), |all, held| all.union(held.shards));
         async move {
             tokio::time::sleep(wait).await;
@@ -157,11 +168,13 @@ impl<S: QueueStore> Group<S> {
             let asked = async {
                 let survey = store.shards_survey(&name, member, stands).await?;
                 let Plan { take, give } = survey.plan(member, held, members);
+                let take = take.without(done);
                 let taken =
                     if take.is_empty() { None } else { store.shards_take(&name, member, take).await? };
                 Ok::<_, Error>(Asked::Found {
                     give,
                     settled: survey.is_settled(),
+                    silent: survey.silent,
                     taken: taken.map(Box::new),
                 })
             };
@@ -182,23 +195,44 @@ impl<S: QueueStore> Group<S> {
 
     /// Acts on an answer; false if there is nothing left to do.
     fn take_in(&mut self, asked: Asked) -> bool {
-        let Asked::Found { give, settled, taken } = asked else {
+        let Asked::Found { give, settled, silent, taken } = asked else {
             self.wait = (self.wait * 2).clamp(ASK_SOON, ERROR_WAIT_MAX);
             return matches!(asked, Asked::Failed) || !self.owners.is_empty();
         };
         for held in self.held.iter().filter(|held| held.shards.meets(give)) {
             held.give.cancel();
         }
-        self.wait = if settled && give.is_empty() { ASK_EVERY } else { ASK_SOON };
+        self.note_silence(silent);
+        let calm = settled && give.is_empty() && self.silent_since.is_none();
+        self.wait = if calm { ASK_EVERY } else { ASK_SOON };
         match taken {
             Some(taken) => self.begin(*taken),
-            None if self.owners.is_empty() && !self.stood_by => {
+            None if self.owners.is_empty() && self.drained.is_empty() && !self.stood_by => {
                 self.stood_by = true;
                 info!(subscription = self.duty.subscription.name, "others hold all shards; standing by");
             }
             None => {}
         }
         true
+    }
+
+    /// Takes in whose owners may be dead: within a lease they are heard of, or their shards are free.
+    fn note_silence(&mut self, silent: ShardSet) {
+        if !self.context.until_idle || silent.is_empty() {
+            self.silent_since = None;
+            return;
+        }
+        let since = *self.silent_since.get_or_insert_with(|| {
+            info!(
+                subscription = self.duty.subscription.name,
+                shards = silent.len(),
+                "others hold shards and may be dead; waiting until that is known"
+            );
+            Instant::now()
+        });
+        if since.elapsed() > self.store.pace().lease * SILENCE_LEASES_MAX {
+            self.silent_since = None;
+        }
     }
 
     /// Begins to work on shards that were taken.
@@ -245,7 +279,7 @@ impl<S: QueueStore> Group<S> {
         self.wait = Duration::ZERO;
         match ended? {
             Ended::Drained => {
-                self.drained = true;
+                self.drained = self.drained.union(shards);
                 debug!(subscription = self.duty.subscription.name, shards = shards.len(), "given back");
             }
             Ended::Lost => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use postrider_core::store::DeadLetterQuery;
 use postrider_core::{
-    Delivery, Event, EventId, Failure, NewSubscription, Order, Outcome, RetryPolicy, Store,
+    Delivery, Event, EventId, Failure, LogStore, NewSubscription, Order, Outcome, RetryPolicy, Store,
 };
 use postrider_runtime::{Pulse, Relay, Summary, Worker};
 use postrider_testkit::simulation::SimClock;
@@ -393,4 +393,38 @@ async fn a_delivery_tells_the_epoch_of_its_shard_which_grows_with_each_owner() {
         assert!(epochs.is_sorted_by(|one, next| one < next), "{key}: {epochs:?}");
     }
     assert!(told.iter().all(|(_, epoch)| epoch.is_some()));
+}
+
+/// A relay at work on an event that never ends.
+fn stuck(scene: &Scene) -> tokio::task::JoinHandle<()> {
+    let hangs = Worker::new(subscription()).each(|_: Delivery| std::future::pending::<Result<(), Failure>>());
+    let running = scene.relay().worker(hangs).run(std::future::pending());
+    tokio::spawn(async move { drop(running.await) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_ends_when_all_is_done_waits_for_what_a_killed_one_held() {
+    let scene = Scene::new(&["a", "b"]).await;
+    let killed = stuck(&scene);
+    tokio::time::sleep(SECOND * 3).await; // tidy: sleep because time is simulated
+    killed.abort();
+    assert!(killed.await.unwrap_err().is_cancelled());
+    let summary = scene
+        .until_idle(scene.relay().worker(Worker::new(subscription()).each(scene.handler(|_| Ok(())))))
+        .await;
+    assert_eq!((summary.delivered, scene.seen()), (2, vec![1, 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_ends_when_all_is_done_leaves_to_the_living_what_they_hold() {
+    let scene = Scene::new(&["a", "b"]).await;
+    let living = stuck(&scene);
+    tokio::time::sleep(SECOND * 3).await; // tidy: sleep because time is simulated
+    let (began, lease) = (tokio::time::Instant::now(), scene.store.pace().lease);
+    let worker = Worker::new(subscription()).each(scene.handler(|_| Ok(())));
+    let summary = scene.until_idle(scene.relay().worker(worker)).await;
+    assert_eq!((summary.delivered, scene.seen()), (0, vec![]));
+    // Time is simulated: it waits until the other one has beaten, and no longer.
+    assert!(began.elapsed() < lease / 2, "{:?} of {lease:?}", began.elapsed());
+    living.abort();
 }

@@ -35,7 +35,7 @@ pub(crate) fn survey(conn: &Connection, name: &str, member: MemberId, observer: 
     let members = standing.into_iter().filter(|(_, signs)| lives(signs)).map(|(member, _)| member).collect();
     let owners = owners(conn, subscription.id)?;
     let owners = owners.into_iter().map(|owner| owner.member.filter(|_| lives(&owner.signs))).collect();
-    Ok(Survey { members, owners })
+    Ok(Survey { members, owners, silent: ShardSet::default() })
 }
 
 /// Says that a member wants a part of a subscription's shards.

@@ -158,6 +158,7 @@ macro_rules! conformance_tests {
                 leased_rows_are_taken_back_with_their_shard_only,
                 a_survey_names_who_stands_and_who_holds,
                 a_survey_leaves_out_the_dead,
+                a_survey_tells_who_is_silent,
                 a_seek_fences_every_member,
             ]
             emit: [

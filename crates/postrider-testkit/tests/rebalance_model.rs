@@ -146,6 +146,7 @@ impl Rebalance {
                 .iter()
                 .map(|shard| shard.owner.filter(|id| Self::lives(state, *id)))
                 .collect(),
+            silent: ShardSet::default(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use postrider_testkit::postgres::{Version, shared};
 use serde_json::Value;
 
 use crate::harness::{Place, until};
@@ -109,6 +110,34 @@ fn nothing_is_lost_of_a_queue_whenever_its_workers_are_killed() {
         );
     }
     assert_eq!(place.ok(&["store", "check"]), "no damage found\n");
+}
+
+/// On a server a killed relay has its shards until its lease ends; whoever delivers what is there and ends waits for that.
+#[test]
+fn what_a_killed_relay_held_on_a_server_is_delivered_by_the_next_run() {
+    let place = Place::new();
+    let db = shared(Version::V18).create_database();
+    let of = |args: &[&'static str]| [args, &["--store", db.url.as_str()]].concat();
+    let relay = ["relay", "--subscription", "audit", "--sink", "file:out.jsonl"];
+    let emit = ["emit", "order", "--key", "42", "--count", "3"];
+    let running = spawn(place.command(&of(&relay)));
+    until("the relay has made its subscription", || {
+        place.run(&of(&["subscription", "show", "audit"])).code == 0
+    });
+    place.ok(&of(&emit));
+    until("the first events have arrived", || {
+        place.path("out.jsonl").exists() && place.delivered("out.jsonl").len() == 3
+    });
+    kill(running);
+    place.ok(&of(&emit));
+    let once = [&relay[..], &["--once"]].concat();
+    let ran = place.run(&of(&once));
+    assert!(ran.code == 0 && ran.stderr.contains("others hold shards and may be dead"), "{ran:?}");
+    check_history(
+        &(1..=6).map(|id| (id, "42".to_owned())).collect::<Vec<_>>(),
+        &place.delivered("out.jsonl"),
+        1,
+    );
 }
 
 fn spawn(mut command: Command) -> Child {

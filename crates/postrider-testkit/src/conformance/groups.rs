@@ -232,6 +232,25 @@ pub async fn a_survey_names_who_stands_and_who_holds<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
+/// Who has given no sign since a member joined may be dead, and is told to it; a store that knows who lives names nobody.
+pub async fn a_survey_tells_who_is_silent<R: Rig>(rig: &R) -> Kept {
+    let (even, odd) = two(rig).await?;
+    let (evens, odds) = (even.hold().set(), odd.hold().set());
+    let store = rig.store();
+    rig.clock().advance(SECOND);
+    let eve = store.member_join("eve").await?;
+    let silent = store.shards_survey(SUBSCRIPTION, eve, false).await?.silent;
+    assert!(silent.is_empty() || silent == evens.union(odds), "{silent:?}");
+    rig.clock().advance(SECOND);
+    store.member_beat(even.member).await?;
+    assert_eq!(store.shards_survey(SUBSCRIPTION, eve, false).await?.silent, silent.without(evens));
+    assert!(!odd.store.shards_survey(SUBSCRIPTION, odd.member, false).await?.silent.meets(odds));
+    rig.clock().advance(SECOND);
+    odd.store.member_beat(odd.member).await?;
+    assert!(store.shards_survey(SUBSCRIPTION, eve, false).await?.silent.is_empty());
+    Ok(())
+}
+
 /// A member that does not beat stands for nothing and holds nothing, even before anybody takes its shards.
 pub async fn a_survey_leaves_out_the_dead<R: Rig>(rig: &R) -> Kept {
     let (even, odd) = two(rig).await?;

@@ -13,7 +13,8 @@ use super::state::{Member, OwnedShard, Progress, State, Time};
 impl State {
     pub(super) fn join(&mut self, name: &str, time: Time) -> MemberId {
         self.member_newest = MemberId(self.member_newest.0 + 1);
-        self.members.insert(self.member_newest, Member { name: name.to_owned(), beat: time.uptime });
+        let member = Member { name: name.to_owned(), joined: time.uptime, beat: time.uptime };
+        self.members.insert(self.member_newest, member);
         self.member_newest
     }
 
@@ -48,9 +49,7 @@ impl State {
         stands: bool,
         time: Time,
     ) -> Result<Survey> {
-        if !self.members.contains_key(&member) {
-            return Err(member_is_forgotten(member));
-        }
+        let joined = self.members.get(&member).ok_or_else(|| member_is_forgotten(member))?.joined;
         let progress = self.progress_mut(name)?;
         if stands {
             progress.standing.insert(member);
@@ -58,7 +57,11 @@ impl State {
         let progress = self.progress(name)?;
         let members = progress.standing.iter().copied().filter(|member| self.lives(*member, time)).collect();
         let living = |shard: &OwnedShard| shard.owner.filter(|owner| self.lives(*owner, time));
-        Ok(Survey { members, owners: progress.shards.iter().map(living).collect() })
+        let owners: Vec<Option<MemberId>> = progress.shards.iter().map(living).collect();
+        let is_silent = |owner: &MemberId| *owner != member && self.members[owner].beat <= joined;
+        let silent = owners.iter().enumerate().filter(|(_, owner)| owner.as_ref().is_some_and(is_silent));
+        let silent = ShardSet::of(silent.map(|(index, _)| Shard(index as u16)));
+        Ok(Survey { members, owners, silent })
     }
 
     pub(super) fn take(

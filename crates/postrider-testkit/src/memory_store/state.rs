@@ -61,6 +61,8 @@ pub(super) struct Taken {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) name: String,
+    /// The uptime when it joined.
+    pub(super) joined: Duration,
     /// The uptime at its last beat.
     pub(super) beat: Duration,
 }
