@@ -3,11 +3,10 @@
 //! Quick phases come first, so that a slip of the pen is told in seconds and not after the tests.
 
 use std::ffi::OsString;
-use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 
@@ -19,11 +18,6 @@ const SEEDS_VARIABLE: &str = "POSTRIDER_SEEDS";
 /// The binary's features, with those that are not among its defaults: what only a wish turns on is built, linted and tested as
 /// well. The same in every phase, so that nothing is built twice.
 const FEATURES: &str = "--features=postrider-cli/kafka-tls";
-
-/// How many tests of a program run at once. Most of them wait for servers, so that two for each processor are quicker than one (on
-/// two, 168 s instead of 249 s for those of PostgreSQL, 33 s instead of 66 s for those of the command line).
-const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
-const THREADS_PER_PROCESSOR: usize = 2;
 
 /// How much is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +68,7 @@ fn phases(extent: Extent, seeds: Option<u32>, deny: bool) -> Vec<Phase> {
                 // The examples in the documentation too: asked for alone they would be built with other features of
                 // the dependencies, and those be built anew (80 seconds). One run tells all that fails.
                 arguments: &["test", "--workspace", FEATURES, "--no-fail-fast"],
-                variables: test_variables(seeds, env::var_os(THREADS_VARIABLE).is_some()),
+                variables: seeds.map(|seeds| (SEEDS_VARIABLE, seeds.to_string())).into_iter().collect(),
             },
         },
     ];
@@ -91,14 +85,6 @@ fn phases(extent: Extent, seeds: Option<u32>, deny: bool) -> Vec<Phase> {
         }
     }
     phases
-}
-
-/// Whoever has chosen a number of threads keeps it.
-fn test_variables(seeds: Option<u32>, threads_are_chosen: bool) -> Vec<(&'static str, String)> {
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = (!threads_are_chosen).then(|| (processors * THREADS_PER_PROCESSOR).to_string());
-    let seeds = seeds.map(|seeds| (SEEDS_VARIABLE, seeds.to_string()));
-    threads.map(|threads| (THREADS_VARIABLE, threads)).into_iter().chain(seeds).collect()
 }
 
 impl Action {
@@ -163,16 +149,6 @@ mod tests {
             })
             .collect();
         assert_eq!(given, ["tests"]);
-    }
-
-    #[test]
-    fn a_number_of_threads_is_given_unless_somebody_has_chosen_one() {
-        let has_threads = |is_chosen| {
-            test_variables(None, is_chosen).iter().any(|(name, threads)| {
-                *name == THREADS_VARIABLE && threads.parse::<usize>().is_ok_and(|threads| threads > 1)
-            })
-        };
-        assert!(has_threads(false) && !has_threads(true));
     }
 
     #[test]

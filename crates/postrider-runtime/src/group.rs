@@ -209,7 +209,8 @@ impl<S: QueueStore> Group<S> {
             Some(taken) => self.begin(*taken),
             None if self.owners.is_empty() && self.drained.is_empty() && !self.stood_by => {
                 self.stood_by = true;
-                info!(subscription = self.duty.subscription.name, "others hold all shards; standing by");
+                let what_now = if self.context.until_idle { "they deliver" } else { "standing by" };
+                info!(subscription = self.duty.subscription.name, "others hold all shards; {what_now}");
             }
             None => {}
         }

@@ -110,12 +110,15 @@ async fn pages_beside_a_snapshot(stage: &Stage, events: &str, count: usize) -> V
     let mut spent = Vec::new();
     for _ in 0..3 {
         let before = pages(stage);
-        let others = "select count(*) from pg_stat_activity
-                      where datname = current_database() and backend_type = 'client backend'";
-        let sessions = stage.number(others);
+        let began = stage.number("select (extract(epoch from clock_timestamp()) * 1e6)::bigint");
         rounds(stage, events, count).await;
         // A session counts its pages at its end at the latest.
-        until(stage, others, sessions).await;
+        let theirs = format!(
+            "select count(*) from pg_stat_activity
+             where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+                 and (extract(epoch from backend_start) * 1e6)::bigint > {began}"
+        );
+        until(stage, &theirs, 0).await;
         spent.push(pages(stage) - before);
     }
     run(&holder, "rollback").await;
