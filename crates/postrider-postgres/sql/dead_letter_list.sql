@@ -7,7 +7,8 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
-    delivery.edited_payload
+    delivery.edited_payload,
+    delivery.edited_payload_bytes
 from postrider.delivery as delivery
 join postrider.subscription as subscription on subscription.id = delivery.subscription_id
 where delivery.state = 'dead'

@@ -7,6 +7,7 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
+    null::json,
     null::bytea
 from postrider.delivery as delivery
 join postrider.subscription as subscription on subscription.id = delivery.subscription_id

@@ -1,12 +1,24 @@
 -- The log behind $1 up to $2, less what the snapshot $3 saw. What the window's later snapshot does not see is left
 -- out by the reader, which knows every row's xid. Large payloads are fetched by themselves, so that a chunk's size
--- is known before it is sent.
+-- is known before it is sent. The size of JSON is what it takes where it lies, a header of up to four bytes with it, because its
+-- length would cost a copy; only what is compressed is looked at.
 -- Index: the leaf's primary key, in its order. Locks: none.
-select xid, id, topic, type, key, case when octet_length(payload) <= 32768 then payload end as payload, headers,
-    created_at, due_at, octet_length(payload)
-from postrider.event_leaf
-where id > $1
-    and id <= $2
-    and not pg_visible_in_snapshot(xid, $3)
+select xid, id, topic, type, key, case when size <= 32768 then payload end, case when size <= 32768 then payload_bytes end,
+    headers, created_at, due_at, size
+from (
+    select *,
+        coalesce(
+            octet_length(payload_bytes),
+            case
+                when pg_column_compression(payload) is null then pg_column_size(payload)
+                else octet_length(payload::text)
+            end
+        ) as size
+    from postrider.event_leaf
+    where id > $1
+        and id <= $2
+        and not pg_visible_in_snapshot(xid, $3)
+    order by id
+    limit $4
+) as event
 order by id
-limit $4

@@ -1,9 +1,9 @@
 -- As event_get, for those who may not read payloads and headers.
 -- Index: primary keys of leaf and kept events. Locks: none.
-select id, topic, type, key, null::bytea, null::json, created_at, due_at, xid
+select id, topic, type, key, null::json, null::bytea, null::json, created_at, due_at, xid
 from postrider.event_leaf
 where id = any($1)
 union all
-select id, topic, type, key, null::bytea, null::json, created_at, due_at, null
+select id, topic, type, key, null::json, null::bytea, null::json, created_at, due_at, null
 from postrider.kept_event
 where id = any($1)

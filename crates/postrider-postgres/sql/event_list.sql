@@ -6,7 +6,7 @@ looked as materialized (
     select *
     from (
         (
-            select id, topic, type, key
+            select id, topic, coalesce(type, topic) as type, key
             from postrider.event_leaf
             where id >= $1 and id < $2
             order by id desc
@@ -14,7 +14,7 @@ looked as materialized (
         )
         union all
         (
-            select id, topic, type, key
+            select id, topic, coalesce(type, topic) as type, key
             from postrider.kept_event
             where id >= $1 and id < $2
             order by id desc
@@ -34,17 +34,17 @@ wanted as (
     limit $7
 ),
 found as (
-    select event.id, topic, type, key, payload, headers, created_at, due_at
+    select event.id, topic, type, key, payload, payload_bytes, headers, created_at, due_at
     from wanted
     join postrider.event_leaf as event on event.id = wanted.id
     union all
-    select kept.id, topic, type, key, payload, headers, created_at, due_at
+    select kept.id, topic, type, key, payload, payload_bytes, headers, created_at, due_at
     from wanted
     join postrider.kept_event as kept on kept.id = wanted.id
 )
 select
-    found.id, found.topic, found.type, found.key, found.payload, found.headers, found.created_at, found.due_at,
-    seen.count, seen.lowest
+    found.id, found.topic, found.type, found.key, found.payload, found.payload_bytes, found.headers, found.created_at,
+    found.due_at, seen.count, seen.lowest
 from (select count(*), min(id) as lowest from looked) as seen
 left join found on true
 order by found.id desc

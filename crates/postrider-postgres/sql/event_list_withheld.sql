@@ -5,7 +5,7 @@ looked as materialized (
     select *
     from (
         (
-            select id, topic, type, key
+            select id, topic, coalesce(type, topic) as type, key
             from postrider.event_leaf
             where id >= $1 and id < $2
             order by id desc
@@ -13,7 +13,7 @@ looked as materialized (
         )
         union all
         (
-            select id, topic, type, key
+            select id, topic, coalesce(type, topic) as type, key
             from postrider.kept_event
             where id >= $1 and id < $2
             order by id desc
@@ -42,7 +42,7 @@ found as (
     join postrider.kept_event as kept on kept.id = wanted.id
 )
 select
-    found.id, found.topic, found.type, found.key, null::bytea, null::json, found.created_at, found.due_at,
+    found.id, found.topic, found.type, found.key, null::json, null::bytea, null::json, found.created_at, found.due_at,
     seen.count, seen.lowest
 from (select count(*), min(id) as lowest from looked) as seen
 left join found on true

@@ -16,6 +16,7 @@ use crate::attempt::{DeliveryId, attempt_list};
 use crate::audit::Entry;
 use crate::error::Doing;
 use crate::event::{Found, by_right, event_get, log_end};
+use crate::event_row::{payload_columns, payload_read};
 use crate::lock::lock_subscription;
 use crate::queue::letters::{Queues, queue_discard, queue_replay};
 use crate::session::Tx;
@@ -51,7 +52,8 @@ pub(crate) async fn dead_letter_edit(tx: &Tx<'_>, id: &LetterId, payload: &Bytes
     }
     let subscription = subscription_lock(tx, &id.subscription).await?;
     let what = "edit a dead letter";
-    let edit = [&subscription.id.0 as _, &id.event_id.0 as _, &payload.as_ref() as _];
+    let (json, bytes) = payload_columns(payload);
+    let edit = [&subscription.id.0 as _, &id.event_id.0 as _, &json as _, &bytes as _];
     if tx.execute(sql!("dead_letter_edit"), &edit, what).await? == 0 {
         return Err(letter_is_not_dead(id));
     }
@@ -151,7 +153,7 @@ impl Dead {
             holds: row.try_get(3)?,
             died_at: row.try_get::<_, At>(4)?.0,
             attempts: row.try_get::<_, i32>(5)? as u32,
-            edited_payload: row.try_get::<_, Option<&[u8]>>(6)?.map(Bytes::copy_from_slice),
+            edited_payload: payload_read(row, 6)?,
         })
     }
 

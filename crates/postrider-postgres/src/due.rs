@@ -10,7 +10,7 @@ use postrider_core::{Event, EventId, Key, Result, limits};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
-use crate::event_row::event_read;
+use crate::event_row::{event_read, payload_read};
 use crate::fence::{look_again, lost, standing};
 use crate::position::SHARDS;
 use crate::session::Session;
@@ -86,7 +86,6 @@ impl Found {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let key: Option<&str> = row.try_get(3)?;
         let late = row.try_get(4)?;
-        let edited: Option<&[u8]> = row.try_get(9)?;
         Ok(Self {
             run: row.try_get(0)?,
             place: row.try_get(1)?,
@@ -96,7 +95,7 @@ impl Found {
             parks: row.try_get(6)?,
             discarded: row.try_get(7)?,
             attempts: row.try_get::<_, i32>(8)? as u32,
-            edited_payload: edited.map(Bytes::copy_from_slice),
+            edited_payload: payload_read(row, 9)?,
         })
     }
 }

@@ -8,7 +8,7 @@ use postrider_core::{Event, EventId, Pattern, Result, Timestamp, limits};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
-use crate::event_row::event_read;
+use crate::event_row::{EVENT_COLUMNS, event_read};
 use crate::link::Link;
 use crate::session::Tx;
 use crate::statement::Sql;
@@ -41,7 +41,7 @@ pub(crate) async fn event_get(
         let sql = by_right(tx.payloads(), sql!("event_get"), sql!("event_get_withheld"));
         for row in tx.query(sql.on_leaf(leaf), &[&ids], what).await? {
             let event = event_read(&row, 0).doing(what)?;
-            let xid = row.try_get::<_, Option<XidValue>>(8).doing(what)?.map(|xid| xid.0);
+            let xid = row.try_get::<_, Option<XidValue>>(EVENT_COLUMNS).doing(what)?.map(|xid| xid.0);
             found.insert(event.id, Found { event, xid });
         }
     }
@@ -174,7 +174,7 @@ impl Listing {
             }
         }
         match rows.first() {
-            Some(row) => Ok((row.try_get(8)?, row.try_get(9)?)),
+            Some(row) => Ok((row.try_get(EVENT_COLUMNS)?, row.try_get(EVENT_COLUMNS + 1)?)),
             None => Ok((0, None)),
         }
     }

@@ -13,7 +13,7 @@ use rusqlite::types::ValueRef;
 /// The event in a row of the columns id, topic, type, key, payload, headers, created_at and due_at.
 pub(crate) fn event_read(row: &Row<'_>) -> rusqlite::Result<Event> {
     let topic = text(row.get_ref(1)?);
-    let kind = text(row.get_ref(2)?);
+    let kind = kind(row, &topic)?;
     event_read_named(row, &topic, &kind)
 }
 
@@ -34,6 +34,14 @@ pub(crate) fn event_read_named(row: &Row<'_>, topic: &str, kind: &str) -> rusqli
 /// The id, in the first column.
 pub(crate) fn event_id(row: &Row<'_>) -> rusqlite::Result<EventId> {
     row.get(0).map(EventId)
+}
+
+/// The type, in the third column. Without one it is the topic.
+pub(crate) fn kind<'a>(row: &'a Row<'_>, topic: &'a str) -> rusqlite::Result<Cow<'a, str>> {
+    Ok(match row.get_ref(2)? {
+        ValueRef::Null => Cow::Borrowed(topic),
+        value => text(value),
+    })
 }
 
 /// The key, in the fourth column.

@@ -104,7 +104,7 @@ fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite
         let id = event_row::event_id(row)?;
         chunk.end = after.at(id);
         let topic = event_row::text(row.get_ref(1)?);
-        let kind = event_row::text(row.get_ref(2)?);
+        let kind = event_row::kind(row, &topic)?;
         if !filter.matches(&topic, &kind) || !(holds_all || is_held(hold, id, row)?) {
             continue;
         }
