@@ -14,7 +14,7 @@ select postrider.emit(
     replace => replace
 )
 from rows from (
-    json_to_recordset($1::json) as (
+    pg_catalog.json_to_recordset($1::json) as (
         topic text,
         type text,
         key text,
@@ -25,6 +25,6 @@ from rows from (
         unique_for interval,
         replace boolean
     ),
-    unnest($2::bytea[])
+    pg_catalog.unnest($2::bytea[])
 ) with ordinality as new (topic, type, key, headers, due_at, due_in, idempotency_key, unique_for, replace, payload, n)
 order by n

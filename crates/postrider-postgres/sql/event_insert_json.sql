@@ -4,9 +4,9 @@
 insert into postrider.event (topic, type, key, payload, headers, due_at)
 select topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in)
 from rows from (
-    json_to_recordset($1::json)
+    pg_catalog.json_to_recordset($1::json)
         as (topic text, type text, key text, headers json, due_at timestamptz, due_in interval),
-    unnest($2::bytea[])
+    pg_catalog.unnest($2::bytea[])
 ) with ordinality as new (topic, type, key, headers, due_at, due_in, payload, n)
 order by n
 returning id

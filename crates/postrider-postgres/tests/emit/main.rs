@@ -8,7 +8,7 @@
 //! | `unique` | a key is taken for a period, and given up to whoever replaces |
 //! | `fidelity` | what is emitted is what is stored |
 //! | `libraries` | the same holds with every client library |
-//! | `rights` | a producer can emit and nothing else |
+//! | `rights` | a producer can emit and nothing else, and calls nothing that others have planted |
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
