@@ -123,6 +123,7 @@ mod link;
 mod lock;
 mod log_rows;
 mod log_store;
+mod login_ways;
 mod member;
 mod migrate;
 mod options;
