@@ -113,10 +113,9 @@ pub(crate) async fn run<S: QueueStore>(store: &S, action: Action, context: &Cont
     done.map(|()| exit::OK)
 }
 
-/// The user that the audit names.
+/// The user that the audit names, by the word of the environment. Without one it is empty: a server then names the role.
 pub(crate) fn actor() -> String {
     let user =
         ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
-    let user = user.unwrap_or_else(|| "unknown".to_owned());
-    format!("{} (cli)", text::escape(&text::shorten(&user, 100)))
+    user.map_or_else(String::new, |user| format!("{} (cli)", text::escape(&text::shorten(&user, 100))))
 }

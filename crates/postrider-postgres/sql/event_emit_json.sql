@@ -5,7 +5,7 @@ select postrider.event_emit(
     topic => topic,
     type => type,
     key => key,
-    payload => case when is_json then convert_from(payload, 'UTF8')::json end,
+    payload => case when is_json then pg_catalog.convert_from(payload, 'UTF8')::json end,
     payload_bytes => case when not is_json then payload end,
     headers => headers,
     due_at => due_at,
@@ -15,7 +15,7 @@ select postrider.event_emit(
     replace => replace
 )
 from rows from (
-    json_to_recordset($1::json) as (
+    pg_catalog.json_to_recordset($1::json) as (
         topic text,
         type text,
         key text,
@@ -27,7 +27,7 @@ from rows from (
         replace boolean,
         is_json boolean
     ),
-    unnest($2::bytea[])
+    pg_catalog.unnest($2::bytea[])
 ) with ordinality as new (
     topic, type, key, headers, due_at, due_in, idempotency_key, unique_for, replace, is_json, payload, n
 )

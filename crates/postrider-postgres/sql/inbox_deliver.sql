@@ -4,9 +4,11 @@
 -- Index: primary key of the ids, and their index by time for those that are old. Locks: other batches, until the transaction ends.
 with turn as materialized (
     select
-        pg_advisory_xact_lock(hashtextextended('postrider inbox', 'inbox_event'::regclass::oid::bigint)),
-        case current_setting('synchronous_commit')
-            when 'off' then set_config('synchronous_commit', 'on', true)
+        pg_catalog.pg_advisory_xact_lock(
+            pg_catalog.hashtextextended('postrider inbox', 'inbox_event'::regclass::oid::bigint)
+        ),
+        case pg_catalog.current_setting('synchronous_commit')
+            when 'off' then pg_catalog.set_config('synchronous_commit', 'on', true)
         end
 ),
 batch as materialized (
@@ -29,7 +31,7 @@ fresh as (
 old as (
     select dedup_id
     from inbox_seen
-    where seen_at < clock_timestamp() - make_interval(secs => $10)
+    where seen_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $10)
     order by seen_at
     limit $11
 ),

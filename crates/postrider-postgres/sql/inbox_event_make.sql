@@ -10,6 +10,6 @@ create table inbox_event (
     payload bytea not null,
     headers json not null,
     created_at timestamptz not null,
-    received_at timestamptz not null default clock_timestamp(),
+    received_at timestamptz not null default pg_catalog.clock_timestamp(),
     subscription text not null
 )

@@ -3,7 +3,7 @@
 with old as (
     select receiver, dedup_id
     from postrider_inbox
-    where taken_at < clock_timestamp() - make_interval(secs => $1)
+    where taken_at < pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1)
     order by taken_at
     limit $2
     for update skip locked
@@ -14,4 +14,4 @@ gone as (
     where postrider_inbox.receiver = old.receiver and postrider_inbox.dedup_id = old.dedup_id
     returning 1
 )
-select count(*) from gone
+select pg_catalog.count(*) from gone

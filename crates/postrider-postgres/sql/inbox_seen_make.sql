@@ -2,5 +2,5 @@
 -- Index: makes its primary key. Locks: the new table.
 create table inbox_seen (
     dedup_id text primary key,
-    seen_at timestamptz not null default clock_timestamp()
+    seen_at timestamptz not null default pg_catalog.clock_timestamp()
 )

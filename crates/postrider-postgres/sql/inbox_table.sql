@@ -3,6 +3,6 @@
 create table if not exists postrider_inbox (
     receiver text not null,
     dedup_id text not null,
-    taken_at timestamptz not null default clock_timestamp(),
+    taken_at timestamptz not null default pg_catalog.clock_timestamp(),
     primary key (receiver, dedup_id)
 )

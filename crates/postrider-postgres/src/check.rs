@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::event::{LogEnd, log_end};
+use crate::lock::holders;
 use crate::options::PostgresOptions;
 use crate::position::{SHARDS, position_newest};
 use crate::session::Tx;
@@ -41,7 +42,28 @@ pub(crate) async fn check(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<
     found.extend(headless(tx).await?);
     found.extend(queues(tx).await?);
     found.extend(sources(tx, options).await?);
+    found.extend(outboxes(tx).await?);
+    let holders = holders(tx).await?;
+    found.extend(holders.iter().filter(|holder| holder.is_foreign).map(|holder| {
+        format!("{holder}, holds an advisory lock of this store, which no role of it is: relays may wait for it. End the session")
+    }));
     Ok(found)
+}
+
+/// What is left of outbox tables that were dropped.
+async fn outboxes(tx: &Tx<'_>) -> Result<Vec<String>> {
+    let what = "look for what is left of outbox tables";
+    let rows = tx.query(sql!("check_outboxes"), &[&tx.schema().name()], what).await?;
+    let names =
+        rows.iter().map(|row| row.try_get::<_, &str>(0)).collect::<Result<Vec<_>, _>>().doing(what)?;
+    let schema = tx.schema().name();
+    let line = |name| {
+        format!(
+            "an outbox table was dropped without being detached: its function is left. Run `drop function {schema}.{name}()`, or \
+             attach or detach another table, which removes it"
+        )
+    };
+    Ok(names.into_iter().map(line).collect())
 }
 
 /// Slots that make the server keep its log, or have failed to, and messages that nobody takes.

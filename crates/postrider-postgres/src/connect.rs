@@ -5,19 +5,17 @@ use std::io;
 
 use postrider_core::{Error, ErrorKind, Result};
 use rustls::CertificateError;
-use tokio_postgres::config::SslMode as ClientSslMode;
+use tokio_postgres::config::{SslMode as ClientSslMode, SslNegotiation};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::from_postgres;
+use crate::login_ways::{Connector, LoginWays, Refused, Watched, refused};
 use crate::options::PostgresOptions;
 use crate::tls::SslMode;
 
 /// What moves the bytes of a client, encrypted or not. Somebody has to run it.
-pub(crate) type Connection =
-    tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+pub(crate) type Connection = tokio_postgres::Connection<Socket, Watched>;
 
 /// Connects as the options say; people see the connection under `name`.
 pub(crate) async fn connect(options: &PostgresOptions, name: &str) -> Result<(Client, Connection)> {
@@ -56,8 +54,19 @@ async fn attempt(options: &PostgresOptions, mut config: Config) -> Result<(SslMo
         SslMode::Disable => ClientSslMode::Disable,
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => ClientSslMode::Require,
     });
-    let connector = options.tls.connector(mode)?;
-    Ok((mode, config.connect(connector).await))
+    let ways = options.tls.ways(&options.config);
+    let tls = match mode {
+        SslMode::Disable if ways != LoginWays::ALL => {
+            if options.config.get_hosts().is_empty() {
+                return Err(Error::invalid("name the host beside hostaddr in the store's URL"));
+            }
+            // As TLS that needs no negotiation, and adds nothing: so that the stream is one of ours.
+            config.ssl_mode(ClientSslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+            None
+        }
+        mode => Some(options.tls.connector(mode)?),
+    };
+    Ok((mode, config.connect(Connector { tls, ways }).await))
 }
 
 /// Says what to do about it where it has to do with TLS.
@@ -68,6 +77,9 @@ fn explained(error: tokio_postgres::Error, options: &PostgresOptions, mode: SslM
     }
     if has_no_tls(&error) {
         return tls_missing(&what);
+    }
+    if let Some(refused) = refused(&error) {
+        return way_refused(*refused, &what);
     }
     let is_refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
     let error = from_postgres(error, &what);
@@ -84,6 +96,11 @@ pub(crate) const PLAIN_ADVICE: &str =
 /// The server has not proved who it is, or wants us to.
 pub(crate) fn tls_failed(failed: &rustls::Error, what: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("cannot {what}: {failed}{}", advice(failed)))
+}
+
+/// The server asks for the password in a way that is not allowed.
+pub(crate) fn way_refused(refused: Refused, what: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("cannot {what}: {refused}"))
 }
 
 /// The server has no TLS.

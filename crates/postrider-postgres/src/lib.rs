@@ -124,6 +124,7 @@ mod link;
 mod lock;
 mod log_rows;
 mod log_store;
+mod login_ways;
 mod member;
 mod migrate;
 mod options;

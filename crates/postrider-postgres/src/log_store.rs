@@ -15,7 +15,7 @@ use crate::error::Doing;
 use crate::fence::{Standing, fence, lost};
 use crate::holding::Sessions;
 use crate::identity::identify;
-use crate::lock::lock_settle;
+use crate::lock::{blamed, lock_settle};
 use crate::session::{Session, Tx};
 use crate::settle::settle_apply;
 use crate::store::{Inner, PostgresStore};
@@ -122,14 +122,7 @@ impl LogStore for PostgresStore {
     }
 
     async fn settle(&self, hold: &Hold, settle: Arc<Settle>) -> Result<Settled> {
-        let mut session = self.inner.writer.session().await?;
-        let (reached, known) = self.inner.mark_of(hold, settle.mark, session.id())?;
-        let tx = session.begin().await?;
-        let standing = fenced(&tx, hold, known).await?;
-        let settled = settle_apply(&tx, hold, &settle, &reached).await?;
-        tx.commit("settle").await?;
-        self.inner.marked(hold, settle.mark, standing)?;
-        Ok(settled)
+        blamed(self.inner.settle(hold, &settle).await, &self.inner.operator).await
     }
 
     async fn settle_with(
@@ -223,6 +216,17 @@ impl Inner {
                 holding.settle(mark);
             }
         })
+    }
+
+    async fn settle(&self, hold: &Hold, settle: &Settle) -> Result<Settled> {
+        let mut session = self.writer.session().await?;
+        let (reached, known) = self.mark_of(hold, settle.mark, session.id())?;
+        let tx = session.begin().await?;
+        let standing = fenced(&tx, hold, known).await?;
+        let settled = settle_apply(&tx, hold, settle, &reached).await?;
+        tx.commit("settle").await?;
+        self.marked(hold, settle.mark, standing)?;
+        Ok(settled)
     }
 
     /// Makes sure that the connection for handlers is of the same time as the hold, and returns the writer's number.

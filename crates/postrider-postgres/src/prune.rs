@@ -169,7 +169,8 @@ async fn leaf_go(tx: &Tx<'_>, leaf: u8, cutoff: Timestamp) -> Result<Verdict> {
     if let Some(verdict) = queues_keep(tx, leaf).await? {
         return Ok(verdict);
     }
-    let kept = tx.execute(sql!("leaf_keep").on_leaf(leaf), &[], WHAT).await?;
+    let kept = tx.query_one(sql!("leaf_keep").on_leaf(leaf), &[], WHAT).await?;
+    let kept = kept.try_get::<_, i64>(0).doing(WHAT)? as u64;
     tx.execute(sql!("leaf_forget").on_leaf(leaf), &[], WHAT).await?;
     tx.execute(sql!("leaf_truncate").on_leaf(leaf), &[], WHAT).await?;
     Ok(Verdict::Emptied { removed: rows.saturating_sub(kept) })

@@ -35,6 +35,7 @@ use postrider_core::store::{Cancelled, LetterId};
 use postrider_core::{ErrorKind, Event, QueueStore, Result, Subscription};
 
 use self::floors::Rest;
+use crate::lock::blamed;
 use crate::store::PostgresStore;
 use crate::wake::tell;
 
@@ -56,7 +57,8 @@ impl QueueStore for PostgresStore {
     }
 
     async fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> Result<Option<i64>> {
-        let done = feed::feed(&self.inner, hold, &feed, None).await?;
+        let done = feed::feed(&self.inner, hold, &feed, None).await;
+        let done = blamed(done, &self.inner.operator).await?;
         self.inner.wake.notify_waiters();
         Ok(done.front)
     }
@@ -109,7 +111,10 @@ impl QueueStore for PostgresStore {
     ) -> Result<QueueSettled> {
         let mut session = self.inner.settler.session().await?;
         let tx = session.begin().await?;
-        let applied = settle::settle_apply(&tx, subscription, member, &settle).await?;
+        let applied = match settle::settle_apply(&tx, subscription, member, &settle).await {
+            Ok(applied) => applied,
+            Err(error) => return blamed(Err(error), &self.inner.operator).await,
+        };
         tx.commit("settle").await?;
         if applied.acked {
             // What a handler's transaction has made ready lies behind the front, wherever that is.

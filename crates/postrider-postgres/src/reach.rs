@@ -9,7 +9,7 @@ use crate::error::Doing;
 use crate::options::PostgresOptions;
 use crate::pooler::{Pooled, Route, Way, random};
 use crate::session::Role;
-use crate::settings::Scope;
+use crate::settings::{PATH_LOCAL, Scope};
 use crate::statement::Schema;
 
 /// The oldest server that has what the protocol needs.
@@ -66,8 +66,8 @@ fn attend(connection: Connection, role: Role) {
 /// session knows, if it knows one.
 async fn fit(client: &Client, role: Role) -> Result<Option<String>> {
     let what = "ask the server what it is";
-    let question = "select current_setting('server_version_num')::int, pg_is_in_recovery(), \
-                    current_setting('postrider.session', true)";
+    let question = "select pg_catalog.current_setting('server_version_num')::int, pg_catalog.pg_is_in_recovery(), \
+                    pg_catalog.current_setting('postrider.session', true)";
     let row = client.query_typed_one(question, &[]).await.doing(what)?;
     let (version, standby): (i32, bool) = (row.try_get(0).doing(what)?, row.try_get(1).doing(what)?);
     if version < SERVER_MIN {
@@ -88,6 +88,7 @@ async fn era(client: &mut Client, schema: &Schema) -> Result<String> {
     let what = "find out whether the server has crashed";
     let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
     let tx = begin.start().await.doing(what)?;
+    tx.batch_execute(PATH_LOCAL).await.doing(what)?;
     tx.execute_typed(&sql!("era_put").text(schema), &[]).await.doing(what)?;
     let row = tx.query_typed_one(&sql!("era_get").text(schema), &[]).await.doing(what)?;
     tx.commit().await.doing(what)?;

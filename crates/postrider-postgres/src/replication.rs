@@ -135,7 +135,9 @@ impl Replication {
         let config = &options.config;
         let is_plain = tls.is_none() && matches!(place, Place::Tcp { .. });
         let Dialled { mut wire, end_point } = dial(place, config, tls, what).await?;
-        Login { config, name: NAME, end_point, is_plain, what }.run(&mut wire).await?;
+        Login { config, name: NAME, end_point, is_plain, ways: options.tls.ways(config), what }
+            .run(&mut wire)
+            .await?;
         let mut commands = Commands::new(wire, options.call_timeout);
         let server = Server::look(&mut commands, what).await?;
         server.check(config.get_target_session_attrs())?;

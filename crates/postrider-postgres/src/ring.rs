@@ -58,9 +58,11 @@ pub(crate) async fn ring_rotate(link: &Link, retention: Duration) -> Result<Rota
     if !leaf_is_empty(&tx, turn.next().leaf()).await? {
         return Ok(Rotation::Full);
     }
-    let turned = tx.execute(sql!("ring_rotate"), &[&turn.number()], "turn the ring").await?;
-    tx.commit("turn the ring").await?;
-    if turned == 0 {
+    let what = "turn the ring";
+    let turned = tx.query_one(sql!("ring_rotate"), &[&turn.number()], what).await?;
+    let is_turned: bool = turned.try_get(0).doing(what)?;
+    tx.commit(what).await?;
+    if !is_turned {
         return Ok(Rotation::NotDue);
     }
     debug!(turn = turn.next().number(), leaf = turn.next().leaf(), "the log goes on in the next leaf");

@@ -57,9 +57,10 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row};
 use tracing::{debug, info, warn};
 
-use crate::connect::{Connection, connect};
+use crate::connect::{Connection, connect_told};
 use crate::error::Doing;
 use crate::options::PostgresOptions;
+use crate::settings::PATH_OPTION;
 use crate::statement::Sql;
 use crate::store::Inner;
 
@@ -258,8 +259,10 @@ impl Line {
     /// Connects and listens; none if what is sent does not arrive.
     async fn connect(store: &Inner) -> Result<Option<Arc<Self>>> {
         let options = &store.options;
-        let connecting = tokio::time::timeout(options.call_timeout, connect(options, "postrider/sentry"));
-        let (client, connection) = connecting.await.map_err(|_| lost())??;
+        let connecting = connect_told(options, "postrider/sentry", PATH_OPTION);
+        let connecting = tokio::time::timeout(options.call_timeout, connecting);
+        // A pooler that takes no settings would pass no notifications on either.
+        let Some((client, connection)) = connecting.await.map_err(|_| lost())?? else { return Ok(None) };
         let (heard, mut hears) = watch::channel(Heard::default());
         let line =
             Arc::new(Self { client, options: Arc::clone(options), guard: Mutex::new(Guard::Off), heard });

@@ -21,6 +21,7 @@ use crate::flight::fly;
 use crate::options::PostgresOptions;
 use crate::pooler::{Form, Pooled, Route, Way};
 use crate::reach::reach;
+use crate::settings::PATH_LOCAL;
 use crate::statement::{Schema, Sql};
 
 /// What a connection is for. People see it as `application_name`.
@@ -260,6 +261,8 @@ impl Session {
             Route::Pooled(_) => {
                 let answer = match Form::question(&text) {
                     Some(question) => {
+                        // Sent at once, they are one transaction.
+                        let question = format!("{PATH_LOCAL}{question}");
                         let asking = Box::pin(self.client.simple_query(&question));
                         self.state.bounded(what, asking).await?
                     }

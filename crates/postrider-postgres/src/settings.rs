@@ -4,10 +4,23 @@
 //! |---|---|---|
 //! | direct | once, in the startup packet | a `set` behind it would have to be sent before it is known whose session it is |
 //! | through a pooler | by `set local`, in every transaction | a `set` would stay with the server's session when the pooler lends it to the application |
+//!
+//! # The search path
+//!
+//! A name without a schema is looked for in the schemas of the path, and the best match by types wins, in whichever of them it is:
+//! `unnest(bigint[])` that some role has planted in `public` would be called instead of the server's own, with our rights. So the path of
+//! all sessions of ours is [`PATH_OPTION`], in which only the server's own names are found. The exception is the session of
+//! transactional handlers, whose SQL is theirs: what runs there of ours, as in sessions of applications and of inboxes, leaves no
+//! choice by name or type. `tests/planted` plants some thousand functions and operators and runs everything.
 
 use std::fmt::Write;
 
 use crate::session::Role;
+
+/// Where names are looked for that are written without a schema, as an option of a startup packet. Temporary objects come last.
+pub(crate) const PATH_OPTION: &str = "-c search_path=pg_catalog,pg_temp";
+/// The same for one transaction.
+pub(crate) const PATH_LOCAL: &str = "set local search_path = pg_catalog,pg_temp; ";
 
 /// A name and its value, of letters, digits and `_` only.
 type Setting = (&'static str, &'static str);
@@ -64,6 +77,11 @@ impl Role {
         }
     }
 
+    /// What handlers look for is their affair.
+    fn has_pinned_path(self) -> bool {
+        self != Self::Worker
+    }
+
     pub(crate) fn is_read_only(self) -> bool {
         self == Self::Reader
     }
@@ -75,6 +93,10 @@ impl Role {
         let mut options = format!(
             r"-c default_transaction_isolation=read\ committed -c default_transaction_read_only={read_only}"
         );
+        if self.has_pinned_path() {
+            options.push(' ');
+            options.push_str(PATH_OPTION);
+        }
         for (name, value) in self.settings() {
             // Writing to a string cannot fail.
             let _ = write!(options, " -c {name}={value}");
@@ -85,6 +107,9 @@ impl Role {
     /// For the beginning of a transaction. Its isolation and whether it may write are told by what begins it.
     pub(crate) fn prologue(self) -> String {
         let mut script = String::new();
+        if self.has_pinned_path() {
+            script.push_str(PATH_LOCAL);
+        }
         for (name, value) in self.settings() {
             let _ = write!(script, "set local {name} = '{value}'; ");
         }
@@ -99,8 +124,8 @@ impl Role {
         let local = scope == Scope::Transaction;
         matches!(self, Self::Operator | Self::Claimer | Self::Messenger).then(|| {
             format!(
-                "select set_config('synchronous_commit', 'on', {local}) \
-                 where current_setting('synchronous_commit') = 'off'; "
+                "select pg_catalog.set_config('synchronous_commit', 'on', {local}) \
+                 where pg_catalog.current_setting('synchronous_commit') = 'off'; "
             )
         })
     }
@@ -136,7 +161,10 @@ mod tests {
                 assert!(is_local, "{role:?}: {statement}");
             }
             let told = role.startup().matches("-c ").count();
-            assert_eq!(told, role.settings().len() + 2, "{role:?}: the same by both ways");
+            let pinned = usize::from(role != Role::Worker);
+            assert_eq!(told, role.settings().len() + 2 + pinned, "{role:?}: the same by both ways");
+            assert_eq!(role.startup().matches(PATH_OPTION).count(), pinned, "{role:?}");
+            assert_eq!(statements.matches(PATH_LOCAL).count(), pinned, "{role:?}");
         }
     }
 }

@@ -33,6 +33,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use verifier::{AnyCertificate, AnyName};
 
+use crate::login_ways::LoginWays;
+
 /// libpq's word for the authorities that the machine trusts.
 const SYSTEM: &str = "system";
 /// What PostgreSQL calls its protocol within TLS.
@@ -54,6 +56,8 @@ pub(crate) struct Tls {
     authorities: Option<PathBuf>,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
+    /// As `require_auth` says.
+    ways: Option<LoginWays>,
 }
 
 impl Tls {
@@ -65,6 +69,7 @@ impl Tls {
             "sslrootcert" => self.authorities = file().filter(|_| value != SYSTEM),
             "sslcert" => self.certificate = file(),
             "sslkey" => self.key = file(),
+            "require_auth" => self.ways = Some(LoginWays::parse(value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -92,6 +97,19 @@ impl Tls {
             None if is_local(config) => SslMode::Disable,
             None => SslMode::VerifyFull,
         }
+    }
+
+    /// By which ways the password may be proved to whoever answers. Sockets of this machine have no stranger behind them.
+    pub(crate) fn ways(&self, config: &Config) -> LoginWays {
+        let hosts = config.get_hosts();
+        if !hosts.is_empty() && hosts.iter().all(|host| matches!(host, Host::Unix(_))) {
+            return LoginWays::ALL;
+        }
+        self.ways.unwrap_or(match self.mode(config) {
+            _ if is_local(config) => LoginWays::ALL,
+            SslMode::Disable | SslMode::Require => LoginWays::UNPROVED,
+            SslMode::VerifyCa | SslMode::VerifyFull => LoginWays::ALL,
+        })
     }
 
     /// What somebody should know who has chosen this for hosts elsewhere.
@@ -270,6 +288,25 @@ mod tests {
         assert_eq!(warning("postgres://app@h/shop"), None);
         assert_eq!(warning("postgres://app@h/shop?sslmode=verify-ca"), None);
         assert_eq!(warning("postgres://app@localhost/shop?sslmode=disable"), None);
+    }
+
+    #[test]
+    fn a_password_is_told_to_nobody_who_has_not_proved_who_he_is() {
+        let ways = |url: &str| {
+            let options = crate::PostgresOptions::from_url(url).unwrap();
+            options.tls.ways(&options.config)
+        };
+        for url in ["postgres://app@h/shop?sslmode=disable", "postgres://app@h/shop?sslmode=require"] {
+            assert_eq!(ways(url), LoginWays::UNPROVED, "{url}");
+            let asked = format!("{url}&require_auth=password,md5,scram-sha-256,none");
+            assert_eq!(ways(&asked), LoginWays::ALL, "{url}");
+        }
+        for url in
+            ["postgres://app@h/shop", "postgres://app@localhost/shop", "postgres://app@%2Fvar%2Frun/shop"]
+        {
+            assert_eq!(ways(url), LoginWays::ALL, "{url}");
+        }
+        assert_ne!(ways("postgres://app@h/shop?require_auth=scram-sha-256"), LoginWays::ALL);
     }
 
     #[test]

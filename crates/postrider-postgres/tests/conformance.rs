@@ -27,7 +27,10 @@ const CLOCK: &str = "
     insert into hands values (0);
     create or replace function postrider.clock() returns timestamptz
     language sql volatile parallel safe
-    return (select timestamptz 'epoch' + now_us * interval '1 microsecond' from public.hands);
+    return (
+        select timestamptz 'epoch' operator(pg_catalog.+) (now_us operator(pg_catalog.*) interval '1 microsecond')
+        from public.hands
+    );
     create table effect (n bigint generated always as identity, event_id bigint, note text);
     grant select on hands to public;
     grant insert on effect to public";
@@ -35,15 +38,18 @@ const CLOCK: &str = "
 impl PostgresRig {
     /// As the owner of everything.
     async fn new(version: Version) -> Self {
-        let database = shared(version).create_database();
+        Self::owning(shared(version).create_database()).await
+    }
+
+    async fn owning(database: Database) -> Self {
         let store = open(&database.url).await;
         database.query(CLOCK);
         Self::with(database.url.clone(), database, store)
     }
 
-    /// As somebody who owns nothing and has the roles that the suite needs.
+    /// As somebody who owns nothing and has the roles that the suite needs, beside one who has planted what he could.
     async fn by_roles(version: Version) -> Self {
-        let Self { database, store, .. } = Self::new(version).await;
+        let Self { database, store, .. } = Self::owning(planted(version)).await;
         let roles = Roles::new("postrider", &database.name).expect("a good name");
         store.roles_create(&roles).await.expect("roles are made");
         let kinds = [RoleKind::Producer, RoleKind::Relay, RoleKind::Operator];
@@ -56,7 +62,7 @@ impl PostgresRig {
 
     /// As the owner of everything, through a pooler.
     async fn pooled(version: Version, pooler: &Pooler) -> Self {
-        let database = shared(version).create_database();
+        let database = planted(version);
         let url = pooler.database(&database).url;
         let store = open(&url).await;
         assert!(store.is_pooled(), "the pooler is noticed");
@@ -73,6 +79,19 @@ impl PostgresRig {
         assert!(clock.now().as_micros() > 0);
         Self { database, url, clock, store }
     }
+}
+
+/// A database with functions and operators in it that nobody must call: each raises an error.
+fn planted(version: Version) -> Database {
+    static V15: OnceLock<Database> = OnceLock::new();
+    static V18: OnceLock<Database> = OnceLock::new();
+    let template = if version == Version::V15 { &V15 } else { &V18 };
+    let template = template.get_or_init(|| {
+        let database = shared(version).create_database();
+        database.query(include_str!("planted/scripts/plant.sql"));
+        database
+    });
+    shared(version).copy_database(&template.name)
 }
 
 async fn open(url: &str) -> PostgresStore {

@@ -193,9 +193,14 @@ impl Server {
 
     /// A fresh, empty database.
     pub fn create_database(&self) -> Database {
-        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         // template0, because a forgotten connection to template1 would make every later test fail.
-        self.query("postgres", &format!("create database {name} template template0"));
+        self.copy_database("template0")
+    }
+
+    /// A fresh copy of a database that nobody is connected to.
+    pub fn copy_database(&self, template: &str) -> Database {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.query("postgres", &format!("create database {name} template {template}"));
         Database { url: self.url(&name), address: self.address(), name }
     }
 

@@ -116,15 +116,15 @@ create table postrider.event (
     payload_bytes bytea,
     constraint an_event_keeps_its_limits
         check (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
-) partition by list (((id >> 34) & 15));
+) partition by list (((id >> 34) & 15::bigint));
 
 -- Leaves die by truncation: vacuuming what was only ever inserted would rewrite them for nothing.
 do $$
 begin
     for leaf in 0..15 loop
-        execute format(
-            'create table postrider.%I partition of postrider.event (primary key (id)) for values in (%s)
-             with (autovacuum_vacuum_insert_threshold = -1)', 'event_' || leaf, leaf);
+        execute pg_catalog.format(
+            'create table postrider.event_%s partition of postrider.event (primary key (id)) for values in (%s)
+             with (autovacuum_vacuum_insert_threshold = -1)', leaf, leaf);
     end loop;
 end
 $$;
@@ -179,7 +179,7 @@ create table postrider.subscription (
     on_dead text not null,
     tuning json not null,
     -- How many events of a key may be in somebody's hands, if keys have a limit.
-    per_key integer generated always as ((tuning -> 'queue' ->> 'per_key')::integer) stored,
+    per_key integer generated always as ((tuning -> 'queue'::text ->> 'per_key'::text)::integer) stored,
     shard_count smallint not null,
     created_at timestamptz not null,
     paused_at timestamptz,
@@ -508,10 +508,13 @@ create table postrider.switch (
     at timestamptz not null
 );
 
--- Who destroyed or skipped what, and when.
+-- Who destroyed or skipped what, and when. Only the functions and triggers at the end of this script write here.
 create table postrider.audit (
     id bigint generated always as identity primary key,
     at timestamptz not null,
+    -- Who was logged in, by the server's word.
+    role text not null,
+    -- Who it was by the word of the program that was used.
     actor text not null,
     action text not null,
     subscription text,
@@ -722,9 +725,12 @@ $$;
 create function postrider.home() returns text
 language sql volatile
 set search_path = pg_catalog, pg_temp
-return (select system_identifier from pg_control_system()) || '/'
-    || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) || '.'
-    || (select oid from pg_database where datname = current_database());
+return pg_catalog.format(
+    '%s/%s.%s',
+    (select system_identifier from pg_catalog.pg_control_system()),
+    pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8),
+    (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
+);
 
 -- Says who the store is, and whether this server is its home.
 --
@@ -753,8 +759,8 @@ begin
     if known <> here then
         update postrider.meta set value = here where name = 'home';
         update postrider.meta set value = substr(md5(gen_random_uuid()::text), 1, 16) where name = 'store_id';
-        insert into postrider.audit (at, actor, action, detail)
-        select postrider.clock(), session_user, 'store_moved',
+        insert into postrider.audit (at, role, actor, action, detail)
+        select postrider.clock(), session_user, session_user, 'store_moved',
             format('from %s to %s; its identity was %s', split_part(known, '/', 2), split_part(here, '/', 2), store_id);
     end if;
     select value into store_id from postrider.meta where name = 'store_id';
@@ -930,11 +936,13 @@ create function postrider.message_allow(during interval) returns void
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 begin atomic
-    select setval('postrider.message_until', (extract(epoch from postrider.clock() + during) * 1000)::bigint)
+    select pg_catalog.setval(
+        'postrider.message_until'::regclass, (extract(epoch from postrider.clock() + during) * 1000::numeric)::bigint
+    )
     where during is not null;
-    select setval('postrider.message_until', 2)
+    select pg_catalog.setval('postrider.message_until'::regclass, 2::bigint)
     from postrider.message_until
-    where during is null and last_value > 2;
+    where during is null and last_value > 2::bigint;
 end;
 
 -- Whoever may emit is told so by name; see the guide for a producer's grants.
@@ -963,7 +971,13 @@ revoke execute on function postrider.message_allow from public;
 -- in the order of their ids if these are numbers, else in the order in which the table has them. How many those were.
 --
 -- The trigger's function is made for the table's columns and runs with the rights of whoever calls this, so that those who write
--- into the table need none on the log. Making the trigger waits for all who write into the table, and they wait for it.
+-- into the table need none on the log. So it must run nothing that belongs to the table's owner, who may give a column another type
+-- at any time, with casts to text, json or bytea of his own. A value reaches only functions that take it as it is: `is null`,
+-- `pg_typeof`, and `format`, which calls the output function of its type. Output functions are the server's own or a
+-- superuser's, for domains, enums and composites too. No cast, no assignment and no `to_json` is applied to it. Policies of the
+-- table would be code of its owner as well: a table that has some for its reader is refused, by `row_security`.
+--
+-- Making the trigger waits for all who write into the table, and they wait for it.
 create function postrider.outbox_attach(
     source regclass,
     id_column text default 'id',
@@ -977,71 +991,115 @@ create function postrider.outbox_attach(
 ) returns bigint
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set row_security = off
 as $$
 declare
+    -- The text of a column: as its type writes it, but for two types as a cast would.
+    shown constant text := 'case
+        when new.%1$I is null then null
+        when pg_typeof(new.%1$I) = ''boolean''::regtype
+        then case format(''%%s'', new.%1$I) when ''t'' then ''true'' else ''false'' end
+        when pg_typeof(new.%1$I) = ''character''::regtype then rtrim(format(''%%s'', new.%1$I))
+        else format(''%%s'', new.%1$I)
+        end';
+    home constant oid := (select c.relnamespace from pg_class as c where c.oid = 'postrider.event'::regclass);
     wanted text;
-    found_type regtype;
-    id_order text := 'ctid';
-    payload text;
-    payload_target text := 'payload_bytes';
+    made text;
     headers text := '';
     event text;
+    id_order text := 'ctid';
     events bigint := 0;
 begin
+    if (select c.relkind from pg_class as c where c.oid = source) not in ('r', 'p') then
+        raise exception '% is no table', source using errcode = 'wrong_object_type';
+    end if;
     foreach wanted in array
         array[id_column, topic_column, key_column, type_column, payload_column] || header_columns
     loop
-        select a.atttypid::regtype into found_type
-        from pg_attribute as a
-        where a.attrelid = source and a.attname = wanted and a.attnum > 0 and not a.attisdropped;
-        if not found then
+        if not exists (
+            select
+            from pg_attribute as a
+            where a.attrelid = source and a.attname = wanted and a.attnum > 0 and not a.attisdropped
+        ) then
             raise exception 'table % has no column `%`', source, wanted
                 using errcode = 'undefined_column', hint = 'Say which of its columns to take instead.';
         end if;
-        if wanted = payload_column then
-            -- A text may be no JSON, and is delivered to the letter all the same.
-            payload := case
-                when found_type in ('bytea'::regtype, 'json'::regtype) then 'new.%I'
-                when found_type = 'jsonb'::regtype then 'new.%I::json'
-                else 'convert_to(new.%I::text, ''UTF8'')'
-            end;
-            if found_type in ('json'::regtype, 'jsonb'::regtype) then
-                payload_target := 'payload';
-            end if;
-        end if;
-        if wanted = id_column and found_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
-            id_order := format('new.%I', id_column);
-        end if;
     end loop;
     foreach wanted in array header_columns loop
-        headers := headers || format(', %L, new.%I::text', wanted, wanted);
+        headers := headers || format(', %L, ', wanted) || format(shown, wanted);
     end loop;
     event := format(
-        '%L || new.%I::text, coalesce(nullif(new.%I::text, ''''), %L || new.%I::text), nullif(new.%I::text, ''''), ' || payload || ',
-         json_strip_nulls(json_build_object(''id'', new.%I::text%s))',
-        topic_prefix, topic_column, type_column, topic_prefix, topic_column, key_column, payload_column, id_column, headers
+        '%1$L || %2$s, coalesce(nullif(%3$s, ''''), %1$L || %2$s), nullif(%4$s, ''''), case
+         when pg_typeof(new.%5$I) in (''json''::regtype, ''jsonb''::regtype) then format(''%%s'', new.%5$I)::json
+         end, case
+         when new.%5$I is null then null
+         when pg_typeof(new.%5$I) in (''json''::regtype, ''jsonb''::regtype) then null
+         when pg_typeof(new.%5$I) = ''bytea''::regtype then format(''%%s'', new.%5$I)::bytea
+         else convert_to(%6$s, ''UTF8'')
+         end, json_strip_nulls(json_build_object(''id'', %7$s%8$s))',
+        topic_prefix, format(shown, topic_column), format(shown, type_column), format(shown, key_column),
+        payload_column, format(shown, payload_column), format(shown, id_column), headers
     );
+    -- The function that the table has, or one more. Numbers, since an oid may be another table's when a dump was restored.
+    select p.proname into made
+    from pg_trigger as t
+    join pg_proc as p on p.oid = t.tgfoid
+    where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal and p.pronamespace = home;
+    if not found then
+        select 'outbox_' || coalesce(max(substr(p.proname, 8)::bigint), 0) + 1 into made
+        from pg_proc as p
+        where p.pronamespace = home and p.proname ~ '^outbox_[0-9]{1,18}$';
+    end if;
     execute format(
-        'create or replace function postrider.outbox_%s() returns trigger
+        'create or replace function postrider.%I() returns trigger
          language plpgsql volatile security definer
          set search_path = pg_catalog, pg_temp
-         as $trigger$
-         begin
-             insert into postrider.event (topic, type, key, %s, headers) values (%s);
+         as %L', made, format(
+        'begin
+             insert into postrider.event (topic, type, key, payload, payload_bytes, headers) values (%s);
              return null;
-         end
-         $trigger$', source::oid, payload_target, event);
-    execute format('revoke execute on function postrider.outbox_%s() from public', source::oid);
+         end', event));
+    execute format('revoke execute on function postrider.%I() from public', made);
+    -- Who makes a partition of the table needs the right. It lends no other: rows of the table become events anyway.
+    execute format(
+        'grant execute on function postrider.%I() to %s', made,
+        (select c.relowner::regrole from pg_class as c where c.oid = source));
     execute format(
         'create or replace trigger postrider_outbox after insert on %s
-         for each row execute function postrider.outbox_%s()', source, source::oid);
+         for each row execute function postrider.%I()', source, made);
+    perform postrider.outbox_tidy();
     if existing then
+        -- Nobody can give the column another type any more before this has ended.
+        select coalesce(max(format('new.%I', a.attname)), 'ctid') into id_order
+        from pg_attribute as a
+        where a.attrelid = source and a.attname = id_column and a.attnum > 0 and not a.attisdropped
+            and a.atttypid in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype);
         execute format(
-            'insert into postrider.event (topic, type, key, %s, headers)
-             select %s from %s as new order by %s', payload_target, event, source, id_order);
+            'insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
+             select %s from %s as new order by %s', event, source, id_order);
         get diagnostics events = row_count;
     end if;
     return events;
+end
+$$;
+
+-- Drops the functions of outbox tables that are gone.
+create function postrider.outbox_tidy() returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    made regprocedure;
+begin
+    for made in
+        select p.oid::regprocedure
+        from pg_proc as p
+        where p.pronamespace = (select c.relnamespace from pg_class as c where c.oid = 'postrider.event'::regclass)
+            and p.proname ~ '^outbox_[0-9]{1,18}$'
+            and not exists (select from pg_trigger as t where t.tgfoid = p.oid)
+    loop
+        execute format('drop function %s', made);
+    end loop;
 end
 $$;
 
@@ -1050,21 +1108,21 @@ create function postrider.outbox_detach(source regclass) returns boolean
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-    made regprocedure;
 begin
-    select t.tgfoid::regprocedure into made
-    from pg_trigger as t
-    where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal;
-    if not found then
+    if not exists (
+        select
+        from pg_trigger as t
+        where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal
+    ) then
         return false;
     end if;
     execute format('drop trigger postrider_outbox on %s', source);
-    execute format('drop function %s', made);
+    perform postrider.outbox_tidy();
     return true;
 end
 $$;
 
+revoke execute on function postrider.outbox_tidy from public;
 revoke execute on function postrider.outbox_attach from public;
 revoke execute on function postrider.outbox_detach from public;
 
@@ -1078,8 +1136,8 @@ begin
     if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover', 'messages lost') then
         raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
     end if;
-    insert into postrider.audit (at, actor, action, detail)
-    values (postrider.clock(), session_user, slot_note.action, slot_note.name);
+    insert into postrider.audit (at, role, actor, action, detail)
+    values (postrider.clock(), session_user, session_user, slot_note.action, slot_note.name);
 end
 $$;
 
@@ -1100,8 +1158,8 @@ begin
             ('postrider.shard'::regclass::oid::bigint << 32) | subscription
         ),
         pg_catalog.pg_advisory_xact_lock_shared(
-            (('postrider.shard'::regclass::oid::bigint + subscription * 7919) % 2147483647)::integer,
-            (member % 2147483647)::integer
+            (('postrider.shard'::regclass::oid::bigint + subscription * 7919) % 2147483647::bigint)::integer,
+            (member % 2147483647::bigint)::integer
         );
     select s.fence, s.paused_at is not null as paused into standing
     from postrider.subscription as s
@@ -1316,13 +1374,248 @@ $$;
 
 revoke execute on function postrider.wake from public;
 
+-- What follows runs with the rights of the schema's owner, so that a relay can do it and no more: it need neither write kept
+-- events, nor move the sequence of ids, nor choose the payload of a delivery.
+
+-- Copies the events that exceptions still need out of a leaf, which is about to be emptied; how many.
+create function postrider.leaf_keep(leaf regclass) returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    kept bigint;
+begin
+    if not exists (
+        select from pg_inherits as i where i.inhrelid = leaf and i.inhparent = 'postrider.event'::regclass
+    ) then
+        raise exception '% is no leaf of the log', leaf using errcode = 'invalid_parameter_value';
+    end if;
+    execute format(
+        'insert into postrider.kept_event (id, created_at, due_at, topic, type, key, headers, payload, payload_bytes)
+         select id, created_at, due_at, topic, type, key, headers, payload, payload_bytes
+         from %s
+         where id in (select event_id from postrider.delivery)
+             or id in (select event_id from postrider.queued)
+         on conflict (id) do nothing', leaf);
+    get diagnostics kept = row_count;
+    return kept;
+end
+$$;
+
+-- Ends a turn: the next id is the first one of the next turn, and so of the next leaf. It never goes back, since all ids of
+-- the next turn are greater, and happens once, since afterwards the sequence stands in another turn; only if this turn's leaf
+-- has been used and the next one is empty. Within a millionth of the turn's end it is left alone: producers are about to come
+-- into the next turn by themselves. Whether it was ended.
+create function postrider.ring_rotate(turn bigint) returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    last_id bigint := pg_sequence_last_value('postrider.event_id_seq');
+    is_used boolean;
+    is_free boolean;
+begin
+    if last_id is null or last_id >> 34 <> turn or last_id >= ((turn + 1) << 34) - (1 << 14) then
+        return false;
+    end if;
+    execute format(
+        'select exists (select from postrider.event_%s), not exists (select from postrider.event_%s)', turn & 15, (turn + 1) & 15
+    ) into is_used, is_free;
+    if not (is_used and is_free) then
+        return false;
+    end if;
+    -- What was drawn until now, just before the sequence moves on.
+    last_id := pg_sequence_last_value('postrider.event_id_seq');
+    perform setval('postrider.event_id_seq', (turn + 1) << 34, true);
+    insert into postrider.turn (turn, last_id, ended_at)
+    values (ring_rotate.turn, last_id, postrider.clock())
+    on conflict on constraint turn_pkey do nothing;
+    return true;
+end
+$$;
+
+-- Makes dead letters of the single events of rows that are the caller's. What holds its lane parks it.
+create function postrider.bury(subscription_id bigint, event_ids bigint[], shards smallint[], holds boolean) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    with gone as (
+        delete from postrider.queued as queued
+        where queued.subscription_id = bury.subscription_id
+            and queued.event_id = any(event_ids)
+        returning queued.*
+    )
+    insert into postrider.delivery
+        (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, died_at, edited_payload,
+        edited_payload_bytes)
+    select gone.subscription_id, gone.event_id, said.shard, gone.key, gone.late, gone.turn, gone.parks and holds, 'dead',
+        greatest(gone.started, 1), postrider.clock(), gone.edited_payload, gone.edited_payload_bytes
+    from gone
+    join unnest(event_ids, shards) as said (event_id, shard) on said.event_id = gone.event_id
+    on conflict on constraint delivery_pkey do nothing;
+end
+$$;
+
+revoke execute on function postrider.leaf_keep from public;
+revoke execute on function postrider.ring_rotate from public;
+revoke execute on function postrider.bury from public;
+
+-- The audit. Its lines are written by these two functions and those above, with the rights of the schema's owner: who was logged
+-- in and what time it was is the server's word, and no role can change a line.
+
+-- Writes lines about what a program has done in this transaction: one for each of some subscriptions and events. Lines that the
+-- triggers below have written about the same say less, and go.
+create function postrider.audit_put(actor text, action text, subscriptions text[], event_ids bigint[], detail text) returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if action not in (
+        'subscription_seek', 'subscription_delete', 'dead_letter_edit', 'dead_letter_replay', 'dead_letter_discard',
+        'delivery_cancel', 'schedule_put', 'schedule_delete'
+    ) and not has_table_privilege(session_user, 'postrider.audit', 'insert') then
+        raise exception 'only the owner of the schema does `%`', action using errcode = 'insufficient_privilege';
+    end if;
+    delete from postrider.audit as line
+    using (select recent.id from postrider.audit as recent order by recent.id desc limit 100) as recent
+    where line.id = recent.id
+        and line.xmin = pg_current_xact_id()::xid
+        and line.action = 'sql'
+        and case split_part(line.detail, ' ', 3)
+            when 'subscription' then audit_put.action = 'subscription_delete' and line.subscription = any (subscriptions)
+            when 'schedule' then audit_put.action in ('schedule_put', 'schedule_delete')
+            else audit_put.action not in ('schedule_put', 'schedule_delete')
+        end;
+    insert into postrider.audit (at, role, actor, action, subscription, event_id, detail)
+    select postrider.clock(), session_user, coalesce(nullif(audit_put.actor, ''), session_user), audit_put.action,
+        entry.subscription, entry.event_id, audit_put.detail
+    from unnest(subscriptions, event_ids) as entry (subscription, event_id);
+end
+$$;
+
+revoke execute on function postrider.audit_put from public;
+
+-- Writes a line about a change by plain SQL: which table and what, once a transaction.
+create function postrider.audit_change() returns trigger
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    told text := format('%s on %s', lower(tg_op), tg_table_name);
+    whose text;
+begin
+    if tg_table_name in ('subscription', 'schedule') then
+        whose := old.name;
+    elsif tg_op = 'INSERT' and tg_table_name in ('position_a', 'position_b') then
+        -- The first position of a subscription is part of its creation, and skips nothing.
+        if not exists (
+            select from postrider.position_a as p where p.subscription_id = new.subscription_id and p.n < new.n
+            union all
+            select from postrider.position_b as p where p.subscription_id = new.subscription_id and p.n < new.n
+        ) then
+            return null;
+        end if;
+    end if;
+    if not exists (
+        select
+        from (select l.xmin, l.action, l.subscription, l.detail from postrider.audit as l order by l.id desc limit 100) as line
+        where line.xmin = pg_current_xact_id()::xid
+            and line.action = 'sql'
+            and line.detail = told
+            and line.subscription is not distinct from whose
+    ) then
+        insert into postrider.audit (at, role, actor, action, subscription, detail)
+        values (postrider.clock(), session_user, session_user, 'sql', whose, told);
+    end if;
+    return null;
+end
+$$;
+
+revoke execute on function postrider.audit_change from public;
+
+create trigger audit_change
+after delete on postrider.subscription
+for each row execute function postrider.audit_change();
+
+create trigger audit_change
+after delete on postrider.schedule
+for each row execute function postrider.audit_change();
+
+-- The tables that relays write all the time: relays, who may call `hold_check`, and the owner are left alone, by a condition that costs
+-- a third of a microsecond a statement.
+create trigger audit_change
+after insert or delete or update of last_id, events, spans, edited_payload, edited_payload_bytes on postrider.queued
+for each statement
+when (not pg_catalog.has_function_privilege('postrider.hold_check'::regproc::oid, 'execute'::text))
+execute function postrider.audit_change();
+
+create trigger audit_change
+after update or delete on postrider.delivery
+for each statement
+when (not pg_catalog.has_function_privilege('postrider.hold_check'::regproc::oid, 'execute'::text))
+execute function postrider.audit_change();
+
+create trigger audit_change
+after delete or update of cancelled on postrider.claim
+for each statement
+when (not pg_catalog.has_function_privilege('postrider.hold_check'::regproc::oid, 'execute'::text))
+execute function postrider.audit_change();
+
+create trigger audit_change
+after insert or delete on postrider.queue_front
+for each statement
+when (not pg_catalog.has_function_privilege('postrider.hold_check'::regproc::oid, 'execute'::text))
+execute function postrider.audit_change();
+
+create trigger audit_change
+after insert or delete on postrider.position_a
+for each row
+when (not pg_catalog.has_function_privilege('postrider.hold_check'::regproc::oid, 'execute'::text))
+execute function postrider.audit_change();
+
+create trigger audit_change
+after insert or delete on postrider.position_b
+for each row
+when (not pg_catalog.has_function_privilege('postrider.hold_check'::regproc::oid, 'execute'::text))
+execute function postrider.audit_change();
+
+-- The log for libraries that name the column `id` and give it as DEFAULT, or want all columns back, which a producer has no right
+-- to: who may write ids can choose them. What is inserted here is inserted into the log with the caller's own rights, and only the
+-- id comes back; nothing can be read. It costs a trigger a row.
+create view postrider.outbox as
+select id, topic, type, key, payload, payload_bytes, headers, due_at
+from postrider.event
+where false;
+
+create function postrider.outbox_insert() returns trigger
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if new.id is not null then
+        raise exception 'events get their ids from the log: leave `id` out' using errcode = 'generated_always';
+    end if;
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers, due_at)
+    values (new.topic, new.type, new.key, new.payload, new.payload_bytes, new.headers, new.due_at)
+    returning id into new.id;
+    return new;
+end
+$$;
+
+revoke execute on function postrider.outbox_insert from public;
+
+create trigger outbox_insert
+instead of insert on postrider.outbox
+for each row execute function postrider.outbox_insert();
+
 insert into postrider.meta (name, value)
 values
     ('schema_version', '1'),
     ('oldest_version', '1'),
-    ('store_id', substr(md5(gen_random_uuid()::text), 1, 16)),
+    ('store_id', pg_catalog.substr(pg_catalog.md5(pg_catalog.gen_random_uuid()::text), 1, 16)),
     ('home', postrider.home());
 
 insert into postrider.position_table (current, switched_at) values ('a', postrider.clock());
 
-insert into postrider.message_source (prefix) values ('postrider-' || gen_random_uuid());
+insert into postrider.message_source (prefix) values (pg_catalog.concat('postrider-', pg_catalog.gen_random_uuid()));

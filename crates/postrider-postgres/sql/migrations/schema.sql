@@ -166,49 +166,95 @@ begin
 end
 $$;
 
+CREATE FUNCTION postrider.audit_change() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    told text := format('%s on %s', lower(tg_op), tg_table_name);
+    whose text;
+begin
+    if tg_table_name in ('subscription', 'schedule') then
+        whose := old.name;
+    elsif tg_op = 'INSERT' and tg_table_name in ('position_a', 'position_b') then
+        -- The first position of a subscription is part of its creation, and skips nothing.
+        if not exists (
+            select from postrider.position_a as p where p.subscription_id = new.subscription_id and p.n < new.n
+            union all
+            select from postrider.position_b as p where p.subscription_id = new.subscription_id and p.n < new.n
+        ) then
+            return null;
+        end if;
+    end if;
+    if not exists (
+        select
+        from (select l.xmin, l.action, l.subscription, l.detail from postrider.audit as l order by l.id desc limit 100) as line
+        where line.xmin = pg_current_xact_id()::xid
+            and line.action = 'sql'
+            and line.detail = told
+            and line.subscription is not distinct from whose
+    ) then
+        insert into postrider.audit (at, role, actor, action, subscription, detail)
+        values (postrider.clock(), session_user, session_user, 'sql', whose, told);
+    end if;
+    return null;
+end
+$$;
+
+CREATE FUNCTION postrider.audit_put(actor text, action text, subscriptions text[], event_ids bigint[], detail text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+    if action not in (
+        'subscription_seek', 'subscription_delete', 'dead_letter_edit', 'dead_letter_replay', 'dead_letter_discard',
+        'delivery_cancel', 'schedule_put', 'schedule_delete'
+    ) and not has_table_privilege(session_user, 'postrider.audit', 'insert') then
+        raise exception 'only the owner of the schema does `%`', action using errcode = 'insufficient_privilege';
+    end if;
+    delete from postrider.audit as line
+    using (select recent.id from postrider.audit as recent order by recent.id desc limit 100) as recent
+    where line.id = recent.id
+        and line.xmin = pg_current_xact_id()::xid
+        and line.action = 'sql'
+        and case split_part(line.detail, ' ', 3)
+            when 'subscription' then audit_put.action = 'subscription_delete' and line.subscription = any (subscriptions)
+            when 'schedule' then audit_put.action in ('schedule_put', 'schedule_delete')
+            else audit_put.action not in ('schedule_put', 'schedule_delete')
+        end;
+    insert into postrider.audit (at, role, actor, action, subscription, event_id, detail)
+    select postrider.clock(), session_user, coalesce(nullif(audit_put.actor, ''), session_user), audit_put.action,
+        entry.subscription, entry.event_id, audit_put.detail
+    from unnest(subscriptions, event_ids) as entry (subscription, event_id);
+end
+$$;
+
+CREATE FUNCTION postrider.bury(subscription_id bigint, event_ids bigint[], shards smallint[], holds boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+    with gone as (
+        delete from postrider.queued as queued
+        where queued.subscription_id = bury.subscription_id
+            and queued.event_id = any(event_ids)
+        returning queued.*
+    )
+    insert into postrider.delivery
+        (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, died_at, edited_payload)
+    select gone.subscription_id, gone.event_id, said.shard, gone.key, gone.late, gone.turn, gone.parks and holds, 'dead',
+        greatest(gone.started, 1), postrider.clock(), gone.edited_payload
+    from gone
+    join unnest(event_ids, shards) as said (event_id, shard) on said.event_id = gone.event_id
+    on conflict on constraint delivery_pkey do nothing;
+end
+$$;
+
 CREATE FUNCTION postrider.clock() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
 
-CREATE FUNCTION postrider.emit(topic text, type text, key numeric, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
-    LANGUAGE sql
-    AS $_$select postrider.event_emit(
-                $1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5, $6, $7, $8, $9, $10
-            )$_$;
-
-CREATE FUNCTION postrider.emit(topic text, type text DEFAULT NULL::text, key text DEFAULT NULL::text, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
-    LANGUAGE sql
-    AS $_$select postrider.event_emit(
-                $1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5, $6, $7, $8, $9, $10
-            )$_$;
-
-CREATE FUNCTION postrider.emit(topic text, type text, key uuid, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
-    LANGUAGE sql
-    AS $_$select postrider.event_emit(
-                $1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5, $6, $7, $8, $9, $10
-            )$_$;
-
-CREATE FUNCTION postrider.emit_bytes(topic text, type text DEFAULT NULL::text, key anycompatiblenonarray DEFAULT NULL::unknown, payload bytea DEFAULT NULL::bytea, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
-    LANGUAGE sql
-    AS $_$select postrider.event_emit($1, $2, $3::pg_catalog.text, null, $4, $5, $6, $7, $8, $9, $10)$_$;
-
-CREATE FUNCTION postrider.emit_message(topic text, type text, key numeric, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
-
-CREATE FUNCTION postrider.emit_message(topic text, type text DEFAULT NULL::text, key text DEFAULT NULL::text, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
-
-CREATE FUNCTION postrider.emit_message(topic text, type text, key uuid, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
-
-CREATE FUNCTION postrider.emit_message_bytes(topic text, type text DEFAULT NULL::text, key anycompatiblenonarray DEFAULT NULL::unknown, payload bytea DEFAULT NULL::bytea, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, null, $4, $5)$_$;
-
-CREATE FUNCTION postrider.event_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) RETURNS bigint
+CREATE FUNCTION postrider.emit(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -256,10 +302,6 @@ begin
         end if;
         exit;
     end loop;
-    -- What some clients write for none.
-    if json_typeof(headers) = 'null' then
-        headers := null;
-    end if;
     if replace and headers ->> 'postrider-replaces' is null then
         select json_object_agg(header.name, header.value)
         into headers
@@ -269,10 +311,8 @@ begin
             select 'postrider-replaces', '"true"'::json
         ) as header;
     end if;
-    insert into postrider.event (topic, type, key, payload, payload_bytes, headers, due_at)
-    values (
-        topic, coalesce(type, topic), key, payload, payload_bytes, headers, coalesce(due_at, postrider.clock() + due_in)
-    )
+    insert into postrider.event (topic, type, key, payload, headers, due_at)
+    values (topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in))
     returning id, created_at into emitted, emitted_at;
     if idempotency_key is not null then
         update postrider.idempotency i
@@ -286,55 +326,51 @@ begin
 end
 $$;
 
-CREATE FUNCTION postrider.event_fits(topic text, type text, key text, headers json, payload json, payload_bytes bytea) RETURNS boolean
-    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION postrider.emit_message(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-    named record;
+    now timestamptz := postrider.clock();
+    xid text := pg_current_xact_id()::text;
+    way text := current_setting('postrider.message_way', true);
+    until bigint;
 begin
-    if pg_catalog.octet_length(topic) operator(pg_catalog.>=) 1
-        and pg_catalog.octet_length(topic) operator(pg_catalog.<=) 255
-        and (
-            type is null
-            or pg_catalog.octet_length(type) operator(pg_catalog.>=) 1
-            and pg_catalog.octet_length(type) operator(pg_catalog.<=) 255
-        )
-        and (
-            key is null
-            or pg_catalog.octet_length(key) operator(pg_catalog.>=) 1
-            and pg_catalog.octet_length(key) operator(pg_catalog.<=) 1024
-        )
-        and (headers is null or pg_catalog.octet_length(headers::pg_catalog.text) operator(pg_catalog.<=) 131072)
-        and (payload is null or pg_catalog.octet_length(payload::pg_catalog.text) operator(pg_catalog.<=) 1048576)
-        and (payload_bytes is null or pg_catalog.octet_length(payload_bytes) operator(pg_catalog.<=) 1048576)
-        and (payload is null or payload_bytes is null)
+    if topic is null or type is null or payload is null then
+        raise exception 'an event has a topic, a type and a payload' using errcode = 'not_null_violation';
+    end if;
+    if octet_length(payload) > 1048576 then
+        raise exception 'a payload has at most 1 MiB' using errcode = 'check_violation';
+    end if;
+    select last_value into until from postrider.message_until;
+    if way = 'message ' || xid
+        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
     then
-        return true;
+        perform set_config('postrider.message_way', 'message ' || xid, true);
+        perform pg_logical_emit_message(true, s.prefix, record_send(row(
+            now,
+            convert_to(topic, 'UTF8'),
+            convert_to(type, 'UTF8'),
+            convert_to(key, 'UTF8'),
+            convert_to(headers::text, 'UTF8'),
+            payload
+        )))
+        from postrider.message_source as s;
+        return 'message';
     end if;
-    if payload is not null and payload_bytes is not null then
-        raise exception 'an event has a payload or payload_bytes, not both' using errcode = 'check_violation';
+    if until > 1 then
+        lock table postrider.waiting_event in row exclusive mode;
+        select last_value into until from postrider.message_until;
     end if;
-    for named in
-        select part.name, part.length, part.most
-        from (
-            values
-                ('topic', pg_catalog.octet_length(topic), 1, 255),
-                ('type', pg_catalog.octet_length(type), 1, 255),
-                ('key', pg_catalog.octet_length(key), 1, 1024),
-                ('headers', pg_catalog.octet_length(headers::pg_catalog.text), 0, 131072),
-                ('payload', pg_catalog.octet_length(payload::pg_catalog.text), 0, 1048576),
-                ('payload_bytes', pg_catalog.octet_length(payload_bytes), 0, 1048576)
-        ) as part (name, length, least, most)
-        where part.length operator(pg_catalog.<) part.least
-            or part.length operator(pg_catalog.>) part.most
-    loop
-        if named.length operator(pg_catalog.=) 0 then
-            raise exception '% is empty: leave it out or give it a value', named.name using errcode = 'check_violation';
-        end if;
-        raise exception '%: % bytes, the limit is %', named.name, named.length, named.most
-            using errcode = 'check_violation';
-    end loop;
-    return true;
+    if until > 1 then
+        perform set_config('postrider.message_way', 'waiting ' || xid, true);
+        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload)
+        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload);
+        return 'waiting';
+    end if;
+    insert into postrider.event (topic, type, key, payload, headers)
+    values (topic, type, key, payload, headers);
+    return 'row';
 end
 $$;
 
@@ -353,14 +389,12 @@ begin
         and s.paused_at is null
         and goes_on > seen
         and cardinality(ticks) <= 100
-    returning s.name, s.topic, s.type, s.key, s.payload, s.payload_bytes,
-        case json_typeof(s.headers) when 'object' then s.headers else '{}' end as headers
-    into fired;
+    returning s.name, s.topic, s.type, s.key, s.payload, coalesce(s.headers, '{}') as headers into fired;
     if not found then
         return false;
     end if;
-    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
-    select fired.topic, fired.type, fired.key, fired.payload, fired.payload_bytes, (
+    insert into postrider.event (topic, type, key, payload, headers)
+    select fired.topic, fired.type, fired.key, fired.payload, (
         select json_object_agg(header.name, header.value order by header.n)
         from (
             select own.key, own.value, own.n
@@ -387,8 +421,8 @@ begin
             ('postrider.shard'::regclass::oid::bigint << 32) | subscription
         ),
         pg_catalog.pg_advisory_xact_lock_shared(
-            (('postrider.shard'::regclass::oid::bigint + subscription * 7919) % 2147483647)::integer,
-            (member % 2147483647)::integer
+            (('postrider.shard'::regclass::oid::bigint + subscription * 7919) % 2147483647::bigint)::integer,
+            (member % 2147483647::bigint)::integer
         );
     select s.fence, s.paused_at is not null as paused into standing
     from postrider.subscription as s
@@ -405,7 +439,7 @@ $$;
 CREATE FUNCTION postrider.home() RETURNS text
     LANGUAGE sql
     SET search_path TO 'pg_catalog', 'pg_temp'
-    RETURN (((((SELECT pg_control_system.system_identifier FROM pg_control_system() pg_control_system(pg_control_version, catalog_version_no, system_identifier, pg_control_last_modified)) || '/'::text) || "left"(pg_walfile_name(pg_current_wal_insert_lsn()), 8)) || '.'::text) || (SELECT pg_database.oid FROM pg_database WHERE (pg_database.datname = current_database())));
+    RETURN format('%s/%s.%s'::text, (SELECT pg_control_system.system_identifier FROM pg_control_system() pg_control_system(pg_control_version, catalog_version_no, system_identifier, pg_control_last_modified)), "left"(pg_walfile_name(pg_current_wal_insert_lsn()), 8), (SELECT pg_database.oid FROM pg_database WHERE (pg_database.datname = current_database())));
 
 CREATE FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -426,11 +460,35 @@ begin
     if known <> here then
         update postrider.meta set value = here where name = 'home';
         update postrider.meta set value = substr(md5(gen_random_uuid()::text), 1, 16) where name = 'store_id';
-        insert into postrider.audit (at, actor, action, detail)
-        select postrider.clock(), session_user, 'store_moved',
+        insert into postrider.audit (at, role, actor, action, detail)
+        select postrider.clock(), session_user, session_user, 'store_moved',
             format('from %s to %s; its identity was %s', split_part(known, '/', 2), split_part(here, '/', 2), store_id);
     end if;
     select value into store_id from postrider.meta where name = 'store_id';
+end
+$$;
+
+CREATE FUNCTION postrider.leaf_keep(leaf regclass) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    kept bigint;
+begin
+    if not exists (
+        select from pg_inherits as i where i.inhrelid = leaf and i.inhparent = 'postrider.event'::regclass
+    ) then
+        raise exception '% is no leaf of the log', leaf using errcode = 'invalid_parameter_value';
+    end if;
+    execute format(
+        'insert into postrider.kept_event (id, created_at, due_at, topic, type, key, headers, payload)
+         select id, created_at, due_at, topic, type, key, headers, payload
+         from %s
+         where id in (select event_id from postrider.delivery)
+             or id in (select event_id from postrider.queued)
+         on conflict (id) do nothing', leaf);
+    get diagnostics kept = row_count;
+    return kept;
 end
 $$;
 
@@ -453,56 +511,8 @@ CREATE FUNCTION postrider.message_allow(during interval) RETURNS void
    WHERE (during IS NOT NULL);
  SELECT setval('postrider.message_until'::regclass, (2)::bigint) AS setval
     FROM postrider.message_until
-   WHERE ((message_allow.during IS NULL) AND (message_until.last_value > 2));
+   WHERE ((message_allow.during IS NULL) AND (message_until.last_value > (2)::bigint));
 END;
-
-CREATE FUNCTION postrider.message_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-    now timestamptz := postrider.clock();
-    xid text := pg_current_xact_id()::text;
-    way text := current_setting('postrider.message_way', true);
-    until bigint;
-begin
-    if topic is null then
-        raise exception 'an event has a topic' using errcode = 'not_null_violation';
-    end if;
-    type := coalesce(type, topic);
-    perform postrider.event_fits(topic, type, key, headers, payload, payload_bytes);
-    select last_value into until from postrider.message_until;
-    if way = 'message ' || xid
-        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
-    then
-        perform set_config('postrider.message_way', 'message ' || xid, true);
-        perform pg_logical_emit_message(true, s.prefix, record_send(row(
-            now,
-            convert_to(topic, 'UTF8'),
-            convert_to(type, 'UTF8'),
-            convert_to(key, 'UTF8'),
-            convert_to(headers::text, 'UTF8'),
-            convert_to(payload::text, 'UTF8'),
-            payload_bytes
-        )))
-        from postrider.message_source as s;
-        return 'message';
-    end if;
-    if until > 1 then
-        lock table postrider.waiting_event in row exclusive mode;
-        select last_value into until from postrider.message_until;
-    end if;
-    if until > 1 then
-        perform set_config('postrider.message_way', 'waiting ' || xid, true);
-        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload, payload_bytes)
-        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload, payload_bytes);
-        return 'waiting';
-    end if;
-    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
-    values (topic, type, key, payload, payload_bytes, headers);
-    return 'row';
-end
-$$;
 
 CREATE FUNCTION postrider.message_move(upto pg_lsn, most integer) RETURNS pg_lsn
     LANGUAGE plpgsql SECURITY DEFINER
@@ -520,8 +530,8 @@ begin
         )
         returning w.*
     )
-    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
-    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload, m.payload_bytes
+    insert into postrider.event (created_at, topic, type, key, headers, payload)
+    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload
     from moved as m
     order by m.lsn, m.id;
     -- By a statement of its own, which sees what others have moved or written meanwhile.
@@ -529,7 +539,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads json[], payloads_bytes bytea[]) RETURNS boolean
+CREATE FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads bytea[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -542,10 +552,10 @@ begin
     if not found then
         return false;
     end if;
-    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
-    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload, new.payload_bytes
-    from unnest(created_ats, topics, types, keys, message_store.headers, payloads, payloads_bytes)
-        with ordinality as new (created_at, topic, type, key, headers, payload, payload_bytes, n)
+    insert into postrider.event (created_at, topic, type, key, headers, payload)
+    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload
+    from unnest(created_ats, topics, types, keys, message_store.headers, payloads)
+        with ordinality as new (created_at, topic, type, key, headers, payload, n)
     order by new.n;
     return true;
 end
@@ -554,68 +564,89 @@ $$;
 CREATE FUNCTION postrider.outbox_attach(source regclass, id_column text DEFAULT 'id'::text, topic_column text DEFAULT 'aggregatetype'::text, key_column text DEFAULT 'aggregateid'::text, type_column text DEFAULT 'type'::text, payload_column text DEFAULT 'payload'::text, header_columns text[] DEFAULT '{}'::text[], topic_prefix text DEFAULT 'outbox.event.'::text, existing boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET row_security TO 'off'
     AS $_$
 declare
+    -- The text of a column: as its type writes it, but for two types as a cast would.
+    shown constant text := 'case
+        when new.%1$I is null then null
+        when pg_typeof(new.%1$I) = ''boolean''::regtype
+        then case format(''%%s'', new.%1$I) when ''t'' then ''true'' else ''false'' end
+        when pg_typeof(new.%1$I) = ''character''::regtype then rtrim(format(''%%s'', new.%1$I))
+        else format(''%%s'', new.%1$I)
+        end';
+    home constant oid := (select c.relnamespace from pg_class as c where c.oid = 'postrider.event'::regclass);
     wanted text;
-    found_type regtype;
-    id_order text := 'ctid';
-    payload text;
-    payload_target text := 'payload_bytes';
+    made text;
     headers text := '';
     event text;
+    id_order text := 'ctid';
     events bigint := 0;
 begin
+    if (select c.relkind from pg_class as c where c.oid = source) not in ('r', 'p') then
+        raise exception '% is no table', source using errcode = 'wrong_object_type';
+    end if;
     foreach wanted in array
         array[id_column, topic_column, key_column, type_column, payload_column] || header_columns
     loop
-        select a.atttypid::regtype into found_type
-        from pg_attribute as a
-        where a.attrelid = source and a.attname = wanted and a.attnum > 0 and not a.attisdropped;
-        if not found then
+        if not exists (
+            select
+            from pg_attribute as a
+            where a.attrelid = source and a.attname = wanted and a.attnum > 0 and not a.attisdropped
+        ) then
             raise exception 'table % has no column `%`', source, wanted
                 using errcode = 'undefined_column', hint = 'Say which of its columns to take instead.';
         end if;
-        if wanted = payload_column then
-            -- A text may be no JSON, and is delivered to the letter all the same.
-            payload := case
-                when found_type in ('bytea'::regtype, 'json'::regtype) then 'new.%I'
-                when found_type = 'jsonb'::regtype then 'new.%I::json'
-                else 'convert_to(new.%I::text, ''UTF8'')'
-            end;
-            if found_type in ('json'::regtype, 'jsonb'::regtype) then
-                payload_target := 'payload';
-            end if;
-        end if;
-        if wanted = id_column and found_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
-            id_order := format('new.%I', id_column);
-        end if;
     end loop;
     foreach wanted in array header_columns loop
-        headers := headers || format(', %L, new.%I::text', wanted, wanted);
+        headers := headers || format(', %L, ', wanted) || format(shown, wanted);
     end loop;
     event := format(
-        '%L || new.%I::text, coalesce(nullif(new.%I::text, ''''), %L || new.%I::text), nullif(new.%I::text, ''''), ' || payload || ',
-         json_strip_nulls(json_build_object(''id'', new.%I::text%s))',
-        topic_prefix, topic_column, type_column, topic_prefix, topic_column, key_column, payload_column, id_column, headers
+        '%1$L || %2$s, coalesce(%3$s, %1$L || %2$s), %4$s, case
+         when new.%5$I is null then ''''
+         when pg_typeof(new.%5$I) = ''bytea''::regtype then format(''%%s'', new.%5$I)::bytea
+         else convert_to(%6$s, ''UTF8'')
+         end, json_strip_nulls(json_build_object(''id'', %7$s%8$s))',
+        topic_prefix, format(shown, topic_column), format(shown, type_column), format(shown, key_column),
+        payload_column, format(shown, payload_column), format(shown, id_column), headers
     );
+    -- The function that the table has, or one more. Numbers, since an oid may be another table's when a dump was restored.
+    select p.proname into made
+    from pg_trigger as t
+    join pg_proc as p on p.oid = t.tgfoid
+    where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal and p.pronamespace = home;
+    if not found then
+        select 'outbox_' || coalesce(max(substr(p.proname, 8)::bigint), 0) + 1 into made
+        from pg_proc as p
+        where p.pronamespace = home and p.proname ~ '^outbox_[0-9]{1,18}$';
+    end if;
     execute format(
-        'create or replace function postrider.outbox_%s() returns trigger
+        'create or replace function postrider.%I() returns trigger
          language plpgsql volatile security definer
          set search_path = pg_catalog, pg_temp
-         as $trigger$
-         begin
-             insert into postrider.event (topic, type, key, %s, headers) values (%s);
+         as %L', made, format(
+        'begin
+             insert into postrider.event (topic, type, key, payload, headers) values (%s);
              return null;
-         end
-         $trigger$', source::oid, payload_target, event);
-    execute format('revoke execute on function postrider.outbox_%s() from public', source::oid);
+         end', event));
+    execute format('revoke execute on function postrider.%I() from public', made);
+    -- Who makes a partition of the table needs the right. It lends no other: rows of the table become events anyway.
+    execute format(
+        'grant execute on function postrider.%I() to %s', made,
+        (select c.relowner::regrole from pg_class as c where c.oid = source));
     execute format(
         'create or replace trigger postrider_outbox after insert on %s
-         for each row execute function postrider.outbox_%s()', source, source::oid);
+         for each row execute function postrider.%I()', source, made);
+    perform postrider.outbox_tidy();
     if existing then
+        -- Nobody can give the column another type any more before this has ended.
+        select coalesce(max(format('new.%I', a.attname)), 'ctid') into id_order
+        from pg_attribute as a
+        where a.attrelid = source and a.attname = id_column and a.attnum > 0 and not a.attisdropped
+            and a.atttypid in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype);
         execute format(
-            'insert into postrider.event (topic, type, key, %s, headers)
-             select %s from %s as new order by %s', payload_target, event, source, id_order);
+            'insert into postrider.event (topic, type, key, payload, headers)
+             select %s from %s as new order by %s', event, source, id_order);
         get diagnostics events = row_count;
     end if;
     return events;
@@ -626,17 +657,80 @@ CREATE FUNCTION postrider.outbox_detach(source regclass) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-declare
-    made regprocedure;
 begin
-    select t.tgfoid::regprocedure into made
-    from pg_trigger as t
-    where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal;
-    if not found then
+    if not exists (
+        select
+        from pg_trigger as t
+        where t.tgrelid = source and t.tgname = 'postrider_outbox' and not t.tgisinternal
+    ) then
         return false;
     end if;
     execute format('drop trigger postrider_outbox on %s', source);
-    execute format('drop function %s', made);
+    perform postrider.outbox_tidy();
+    return true;
+end
+$$;
+
+CREATE FUNCTION postrider.outbox_insert() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+    if new.id is not null then
+        raise exception 'events get their ids from the log: leave `id` out' using errcode = 'generated_always';
+    end if;
+    new.type := coalesce(new.type, new.topic);
+    new.payload := coalesce(new.payload, '');
+    insert into postrider.event (topic, type, key, payload, headers, due_at)
+    values (new.topic, new.type, new.key, new.payload, new.headers, new.due_at)
+    returning id into new.id;
+    return new;
+end
+$$;
+
+CREATE FUNCTION postrider.outbox_tidy() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+    made regprocedure;
+begin
+    for made in
+        select p.oid::regprocedure
+        from pg_proc as p
+        where p.pronamespace = (select c.relnamespace from pg_class as c where c.oid = 'postrider.event'::regclass)
+            and p.proname ~ '^outbox_[0-9]{1,18}$'
+            and not exists (select from pg_trigger as t where t.tgfoid = p.oid)
+    loop
+        execute format('drop function %s', made);
+    end loop;
+end
+$_$;
+
+CREATE FUNCTION postrider.ring_rotate(turn bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    last_id bigint := pg_sequence_last_value('postrider.event_id_seq');
+    is_used boolean;
+    is_free boolean;
+begin
+    if last_id is null or last_id >> 34 <> turn or last_id >= ((turn + 1) << 34) - (1 << 14) then
+        return false;
+    end if;
+    execute format(
+        'select exists (select from postrider.event_%s), not exists (select from postrider.event_%s)', turn & 15, (turn + 1) & 15
+    ) into is_used, is_free;
+    if not (is_used and is_free) then
+        return false;
+    end if;
+    -- What was drawn until now, just before the sequence moves on.
+    last_id := pg_sequence_last_value('postrider.event_id_seq');
+    perform setval('postrider.event_id_seq', (turn + 1) << 34, true);
+    insert into postrider.turn (turn, last_id, ended_at)
+    values (ring_rotate.turn, last_id, postrider.clock())
+    on conflict on constraint turn_pkey do nothing;
     return true;
 end
 $$;
@@ -649,8 +743,8 @@ begin
     if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover', 'messages lost') then
         raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
     end if;
-    insert into postrider.audit (at, actor, action, detail)
-    values (postrider.clock(), session_user, slot_note.action, slot_note.name);
+    insert into postrider.audit (at, role, actor, action, detail)
+    values (postrider.clock(), session_user, session_user, slot_note.action, slot_note.name);
 end
 $$;
 
@@ -680,6 +774,7 @@ CREATE TABLE postrider.attempt (
 CREATE TABLE postrider.audit (
     id bigint NOT NULL,
     at timestamp with time zone NOT NULL,
+    role text NOT NULL,
     actor text NOT NULL,
     action text NOT NULL,
     subscription text,
@@ -720,8 +815,7 @@ CREATE TABLE postrider.delivery (
     state text NOT NULL,
     attempts integer NOT NULL,
     due_at timestamp with time zone,
-    edited_payload json,
-    edited_payload_bytes bytea,
+    edited_payload bytea,
     died_at timestamp with time zone,
     CONSTRAINT only_keys_park CHECK (((NOT parks) OR (key IS NOT NULL))),
     CONSTRAINT only_what_may_be_attempted_is_due CHECK (((due_at IS NULL) OR (state = ANY (ARRAY['pending'::text, 'done'::text])))),
@@ -742,12 +836,11 @@ CREATE TABLE postrider.event (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 PARTITION BY LIST ((((id >> 34) & (15)::bigint)));
 
@@ -757,12 +850,11 @@ CREATE TABLE postrider.event_0 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -772,12 +864,11 @@ CREATE TABLE postrider.event_1 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -787,12 +878,11 @@ CREATE TABLE postrider.event_10 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -802,12 +892,11 @@ CREATE TABLE postrider.event_11 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -817,12 +906,11 @@ CREATE TABLE postrider.event_12 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -832,12 +920,11 @@ CREATE TABLE postrider.event_13 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -847,12 +934,11 @@ CREATE TABLE postrider.event_14 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -862,12 +948,11 @@ CREATE TABLE postrider.event_15 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -877,12 +962,11 @@ CREATE TABLE postrider.event_2 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -892,12 +976,11 @@ CREATE TABLE postrider.event_3 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -907,12 +990,11 @@ CREATE TABLE postrider.event_4 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -922,12 +1004,11 @@ CREATE TABLE postrider.event_5 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -937,12 +1018,11 @@ CREATE TABLE postrider.event_6 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -952,12 +1032,11 @@ CREATE TABLE postrider.event_7 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -967,12 +1046,11 @@ CREATE TABLE postrider.event_8 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -982,12 +1060,11 @@ CREATE TABLE postrider.event_9 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload bytea DEFAULT '\x'::bytea NOT NULL,
+    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1011,11 +1088,10 @@ CREATE TABLE postrider.kept_event (
     created_at timestamp with time zone NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text,
+    type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea
+    payload bytea NOT NULL
 );
 
 CREATE TABLE postrider.member (
@@ -1055,6 +1131,17 @@ CREATE TABLE postrider.meta (
 CREATE TABLE postrider.new_slot (
     name text NOT NULL
 );
+
+CREATE VIEW postrider.outbox AS
+ SELECT event.id,
+    event.topic,
+    event.type,
+    event.key,
+    event.payload,
+    event.headers,
+    event.due_at
+   FROM postrider.event
+  WHERE false;
 
 CREATE TABLE postrider.position_a (
     subscription_id bigint NOT NULL,
@@ -1130,8 +1217,7 @@ CREATE TABLE postrider.queued (
     state "char" NOT NULL,
     key text,
     spans bigint[],
-    edited_payload json,
-    edited_payload_bytes bytea,
+    edited_payload bytea,
     CONSTRAINT only_what_is_ready_is_leased CHECK (((NOT leased) OR (state = 'r'::"char"))),
     CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['r'::"char", 'd'::"char", 'w'::"char"]))),
     CONSTRAINT what_is_due_has_a_time CHECK (((state <> 'd'::"char") OR (due_at IS NOT NULL)))
@@ -1164,14 +1250,12 @@ CREATE TABLE postrider.schedule (
     topic text NOT NULL,
     type text NOT NULL,
     key text,
-    payload json,
-    payload_bytes bytea,
+    payload bytea NOT NULL,
     headers json,
     created_at timestamp with time zone NOT NULL,
     paused_at timestamp with time zone,
     next_at timestamp with time zone NOT NULL,
-    ticked_at timestamp with time zone,
-    CONSTRAINT its_events_keep_their_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    ticked_at timestamp with time zone
 );
 
 ALTER TABLE postrider.schedule ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1244,8 +1328,7 @@ CREATE TABLE postrider.waiting_event (
     type text NOT NULL,
     key text,
     headers json,
-    payload json,
-    payload_bytes bytea
+    payload bytea NOT NULL
 );
 
 ALTER TABLE postrider.waiting_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1444,6 +1527,24 @@ CREATE INDEX schedule_next ON postrider.schedule USING btree (next_at) WHERE (pa
 
 CREATE INDEX waiting_event_lsn ON postrider.waiting_event USING btree (lsn, id);
 
+CREATE TRIGGER audit_change AFTER DELETE OR UPDATE OF cancelled ON postrider.claim FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER audit_change AFTER DELETE OR UPDATE ON postrider.delivery FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER audit_change AFTER INSERT OR DELETE ON postrider.position_a FOR EACH ROW WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER audit_change AFTER INSERT OR DELETE ON postrider.position_b FOR EACH ROW WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER audit_change AFTER INSERT OR DELETE ON postrider.queue_front FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER audit_change AFTER INSERT OR DELETE OR UPDATE OF last_id, events, spans, edited_payload ON postrider.queued FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER audit_change AFTER DELETE ON postrider.schedule FOR EACH ROW EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER audit_change AFTER DELETE ON postrider.subscription FOR EACH ROW EXECUTE FUNCTION postrider.audit_change();
+
+CREATE TRIGGER outbox_insert INSTEAD OF INSERT ON postrider.outbox FOR EACH ROW EXECUTE FUNCTION postrider.outbox_insert();
+
 ALTER TABLE ONLY postrider.attempt
     ADD CONSTRAINT attempt_subscription_id_fkey FOREIGN KEY (subscription_id) REFERENCES postrider.subscription(id) ON DELETE CASCADE;
 
@@ -1464,23 +1565,15 @@ ALTER TABLE ONLY postrider.standing
 
 REVOKE ALL ON FUNCTION postrider.ack(subscription_id bigint, event_id bigint, token bigint, bucket integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key numeric, payload anycompatiblenonarray, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.audit_change() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload anycompatiblenonarray, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.audit_put(actor text, action text, subscriptions text[], event_ids bigint[], detail text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key uuid, payload anycompatiblenonarray, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.bury(subscription_id bigint, event_ids bigint[], shards smallint[], holds boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit_bytes(topic text, type text, key anycompatiblenonarray, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key numeric, payload anycompatiblenonarray, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key text, payload anycompatiblenonarray, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key uuid, payload anycompatiblenonarray, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.emit_message_bytes(topic text, type text, key anycompatiblenonarray, payload bytea, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.event_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key text, payload bytea, headers json) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) FROM PUBLIC;
 
@@ -1490,17 +1583,23 @@ REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.message_allow(during interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.leaf_keep(leaf regclass) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.message_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.message_allow(during interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.message_move(upto pg_lsn, most integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads json[], payloads_bytes bytea[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads bytea[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.outbox_attach(source regclass, id_column text, topic_column text, key_column text, type_column text, payload_column text, header_columns text[], topic_prefix text, existing boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.outbox_detach(source regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.outbox_insert() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.outbox_tidy() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.ring_rotate(turn bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.slot_note(action text, name text) FROM PUBLIC;
 

@@ -1,8 +1,11 @@
 -- An operator does what people do with a store: creates, tunes, pauses, moves and deletes subscriptions, edits, replays
--- and discards dead letters, manages schedules, and looks at everything, payloads included. What it does is noted in the
--- audit, which it cannot change. It removes no events and emits none but by a schedule.
+-- and discards dead letters, manages schedules, and looks at everything, payloads included. It removes no events and emits none
+-- but by a schedule.
+--
+-- What it does is noted in the audit, under the name that it is logged in as: by the function `audit_put`, and by triggers where
+-- it changes tables by SQL of its own. It can neither write other lines nor change one.
 grant usage on schema "schema_name" to role_name;
-grant execute on function postrider.identify to role_name;
+grant execute on function postrider.identify, postrider.audit_put to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;
 grant select on postrider.subscription, postrider.member, postrider.shard, postrider.standing to role_name;
 grant select on postrider.position_a, postrider.position_b, postrider.position_table to role_name;
@@ -18,7 +21,7 @@ grant select on sequence postrider.event_id_seq to role_name;
 grant usage on sequence postrider.position_n, postrider.queued_n to role_name;
 grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, created_at)
     on postrider.subscription to role_name;
-grant insert on postrider.shard, postrider.audit to role_name;
+grant insert on postrider.shard to role_name;
 grant insert, delete on postrider.position_a, postrider.position_b to role_name;
 grant update (tuning, paused_at, fence) on postrider.subscription to role_name;
 grant update (member_id, epoch) on postrider.shard to role_name;

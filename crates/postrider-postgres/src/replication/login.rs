@@ -13,7 +13,9 @@ use tokio_postgres::error::SqlState;
 use super::cursor::Cursor;
 use super::refusal::{During, ServerSaid, lost, nonsense};
 use super::wire::{Frame, Wire};
-use crate::connect::PLAIN_ADVICE;
+use crate::connect::{PLAIN_ADVICE, way_refused};
+use crate::login_ways::LoginWays;
+use crate::settings::PATH_OPTION;
 
 /// What an `AuthenticationRequest` can ask for.
 const OK: i32 = 0;
@@ -32,6 +34,8 @@ pub(super) struct Login<'a> {
     pub(super) end_point: Option<Vec<u8>>,
     /// Whether others on the way can listen.
     pub(super) is_plain: bool,
+    /// By which ways the password may be proved.
+    pub(super) ways: LoginWays,
     /// Completes the sentence "cannot …".
     pub(super) what: &'a str,
 }
@@ -73,15 +77,19 @@ impl Login<'_> {
             ("replication", "database"),
         ];
         parameters.extend(self.config.get_dbname().map(|name| ("database", name)));
-        parameters.extend(self.config.get_options().map(|options| ("options", options)));
+        let options = match self.config.get_options() {
+            Some(theirs) => format!("{theirs} {PATH_OPTION}"),
+            None => PATH_OPTION.to_owned(),
+        };
+        parameters.push(("options", &options));
         self.put(frontend::startup_message(parameters, wire.outgoing()))
     }
 
     async fn authenticate(&self, wire: &mut Wire, user: &str) -> Result<()> {
         let (asked, mut rest) = self.asked(wire).await?;
+        self.ways.check(asked).map_err(|refused| way_refused(refused, self.what))?;
         match asked {
             OK => return self.may_go_unbound(),
-            // As the client library does: the same password goes the same way on all other connections.
             CLEARTEXT => {
                 self.may_go_unbound()?;
                 self.put(frontend::password_message(self.password()?, wire.outgoing()))?;

@@ -9,7 +9,7 @@
 //! | `fidelity` | what is emitted is what is stored |
 //! | `sql` | whatever types a client gives its parameters, an event is what they say; limits hold for plain SQL |
 //! | `libraries` | the same holds with every client library |
-//! | `rights` | a producer can emit and nothing else |
+//! | `rights` | a producer can emit and nothing else, and calls nothing that others have planted |
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,13 +1,16 @@
 //! A producer can emit and nothing else, and nobody can make the function `emit` do anything else.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures_util::SinkExt;
 use postrider_core::{ErrorKind, emit};
 use postrider_postgres::tokio_postgres::Client;
 use postrider_postgres::tokio_postgres::error::SqlState;
 use postrider_postgres::{Prepared, copy, emit_all, producer_grants};
+use postrider_testkit::postgres::{Version, shared};
 
-use crate::support::{Rig, on_each_version, order};
+use crate::support::{End, Rig, Way, on_each_version, order};
 
 on_each_version!(
     a_producer_can_emit_every_way,
@@ -82,7 +85,8 @@ async fn a_producer_can_neither_choose_ids_nor_read_events(rig: Rig) {
         "select last_value from postrider.event_id_seq",
         "select * from postrider.idempotency",
         "insert into postrider.idempotency (key) values ('once')",
-        "select * from postrider.meta",
+        "update postrider.meta set value = ''",
+        "select * from postrider.waiting_event",
         "select * from postrider.subscription",
         "create table postrider.mine (a int)",
     ] {
@@ -178,4 +182,22 @@ async fn the_function_cannot_be_hijacked(rig: Rig) {
     let sql = "select (select count(*) from trap.event) + (select count(*) from trap.idempotency)
         + (select count(*) from pg_temp.event) + (select count(*) from pg_temp.idempotency)";
     assert_eq!(client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
+}
+
+/// Of two functions of one name the better match is called, in whichever schema of the path it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_have_planted_is_not_called() {
+    let database = shared(Version::V15).create_database();
+    database.query(include_str!("../planted/scripts/plant.sql"));
+    let rig = Rig::on(database).await;
+    for way in Way::EACH {
+        let events = || vec![order(1), order(2).due_after(Duration::from_secs(1))];
+        way.emit(&rig, events(), End::Commit).await.unwrap();
+        if way != Way::Copy {
+            let keyed = vec![order(3).idempotency_key(format!("{way:?}"))];
+            way.emit(&rig, keyed, End::Commit).await.unwrap();
+        }
+    }
+    let called = rig.database.query("select is_called from public.planted_call");
+    assert_eq!(called, [[Some("f".to_owned())]]);
 }

@@ -40,7 +40,10 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) async fn new(version: Version) -> Self {
-        let database = shared(version).create_database();
+        Self::on(shared(version).create_database()).await
+    }
+
+    pub(crate) async fn on(database: Database) -> Self {
         let options = PostgresOptions::from_url(&database.url).unwrap();
         PostgresStore::open(options).await.unwrap();
         Self { database }

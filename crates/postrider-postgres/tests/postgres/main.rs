@@ -33,6 +33,7 @@ mod places;
 mod position_swaps;
 mod retention;
 mod retention_races;
+mod rights;
 mod roles;
 mod rotation;
 mod scene;

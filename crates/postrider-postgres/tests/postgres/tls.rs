@@ -17,6 +17,8 @@ host all postgres 127.0.0.1/32 trust
 hostssl all app all trust
 hostssl all scram all scram-sha-256
 hostssl all certified all cert
+host all clear all password
+host all hashed all md5
 ";
 
 /// An authority of a test's own.
@@ -75,7 +77,9 @@ impl Rig {
         server.query(
             "postgres",
             "create role app login superuser; create role certified login superuser;
-             create role scram login superuser password 'secret'",
+             create role scram login superuser password 'secret';
+             create role clear login superuser password 'secret';
+             set password_encryption = 'md5'; create role hashed login superuser password 'secret'",
         );
         let folder = server.folder().join("client");
         fs::create_dir(&folder).unwrap();
@@ -224,6 +228,27 @@ async fn a_server_without_tls_is_told_apart(version: Version) {
     refused(&format!("{url}&sslmode=verify-full"), "the server offers no TLS", "sslmode=disable").await;
 }
 
+/// Whoever answers may ask for the password itself. Within a machine that is allowed, so that the tests say what holds elsewhere.
+async fn a_password_is_told_only_in_ways_that_are_allowed(version: Version) {
+    let rig = rig(version);
+    for mode in ["sslmode=disable", "sslmode=require"] {
+        let elsewhere = format!("{mode}&require_auth=scram-sha-256,none");
+        for (user, reason, way) in
+            [("clear", "the password itself", "password"), ("hashed", "an MD5 hash", "md5")]
+        {
+            let login = format!("{user}:secret");
+            refused(&rig.url(&login, NAME, &elsewhere), reason, "scram-sha-256").await;
+            let allowed = format!("{mode}&require_auth={way}");
+            open(&rig.url(&login, NAME, &allowed)).await.unwrap();
+            open(&rig.url(&login, NAME, mode)).await.unwrap();
+        }
+    }
+    let scram = rig.url("scram:secret", NAME, "sslmode=require&require_auth=scram-sha-256");
+    open(&scram).await.unwrap();
+    let trusted = rig.url("app", NAME, "sslmode=require&require_auth=scram-sha-256");
+    refused(&trusted, "it asks for no password", "require_auth").await;
+}
+
 on_each_version!(
     a_server_that_proves_who_it_is_is_used,
     another_name_is_refused_unless_any_will_do,
@@ -233,4 +258,5 @@ on_each_version!(
     a_certificate_of_ours_opens_the_door,
     a_server_that_signed_for_itself_is_refused,
     a_server_without_tls_is_told_apart,
+    a_password_is_told_only_in_ways_that_are_allowed,
 );

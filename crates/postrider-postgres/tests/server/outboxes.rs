@@ -1,6 +1,6 @@
 //! Outbox tables of other programs, as Debezium's event router has them: their rows become events, whole or not at all.
 
-use postrider_core::{Event, LogStore};
+use postrider_core::{Event, LogStore, Store};
 use postrider_postgres::Outbox;
 use postrider_testkit::postgres::Version;
 
@@ -36,7 +36,7 @@ async fn rows_become_events_as_the_event_router_makes_them() {
         stage.run(TABLE);
         stage.run("insert into outbox (aggregatetype, aggregateid, type, payload) values ('order', '1', 'OrderMade', '{\"n\": 1}')");
         assert_eq!(stage.store.outbox_attach(&Outbox::new("outbox"), "ada").await.unwrap(), 0, "{version:?}");
-        assert_eq!(stage.store.outbox_list().await.unwrap(), ["outbox"]);
+        assert_eq!(stage.store.outbox_list().await.unwrap(), ["public.outbox"]);
         let p = stage.session().await;
         // Many delete at once what they have inserted.
         run(&p, "begin").await;
@@ -134,4 +134,135 @@ async fn producers_need_no_rights_and_what_is_wrong_is_said() {
     ));
     assert_eq!(events(&mut owner).await.len(), 1);
     stage.run(&format!("reset role; revoke all on outbox from {role}; drop role {role}"));
+}
+
+/// What the owner of an attached table could have run with the rights of Postrider's owner: casts to whatever a row becomes.
+const CASTS: &str = "
+    create table app.ran (who text);
+    grant insert on app.ran to public;
+    create function app.note(what text) returns text language plpgsql as $$
+    begin
+        insert into app.ran values (current_user);
+        return what;
+    end $$;
+    create type app.pair as (t text);
+    create type app.colour as enum ('red', 'green');
+    create domain app.word as text check (app.note(value) is not null);
+    create function app.pair_text(v app.pair) returns text language sql as $$ select app.note('pair') $$;
+    create function app.pair_json(v app.pair) returns json language sql as $$ select app.note('{}')::json $$;
+    create function app.pair_bytes(v app.pair) returns bytea language sql as $$ select app.note('x')::bytea $$;
+    create function app.pair_bool(v app.pair) returns boolean language sql as $$ select app.note('x') = 'x' $$;
+    create function app.colour_text(v app.colour) returns text language sql as $$ select app.note('colour') $$;
+    create function app.colour_json(v app.colour) returns json language sql as $$ select app.note('{}')::json $$;
+    create cast (app.pair as text) with function app.pair_text(app.pair) as implicit;
+    create cast (app.pair as json) with function app.pair_json(app.pair) as implicit;
+    create cast (app.pair as bytea) with function app.pair_bytes(app.pair) as implicit;
+    create cast (app.pair as boolean) with function app.pair_bool(app.pair) as implicit;
+    create cast (app.colour as text) with function app.colour_text(app.colour) as implicit;
+    create cast (app.colour as json) with function app.colour_json(app.colour) as implicit";
+
+/// The table is its owner's, types of columns included, before and after it is attached.
+#[tokio::test]
+async fn the_owner_of_an_attached_table_runs_nothing_with_our_rights() {
+    for version in Version::ALL {
+        let stage = Stage::on(version).await;
+        let mut owner = stage.owner("orders").await;
+        let role = format!("app_{}", stage.db.name);
+        stage.run(&format!("create role {role}; create schema app authorization {role}"));
+        let as_owner =
+            |sql: &str| stage.run(&format!("set role {role}; set search_path = app, public; {sql}"));
+        as_owner(CASTS);
+        as_owner(&TABLE.replace("outbox (", "outbox (tenant text, "));
+        let outbox = Outbox::new("app.outbox").header("tenant");
+        stage.store.outbox_attach(&outbox, "ada").await.unwrap();
+        let insert = "insert into outbox (aggregatetype, aggregateid, type, tenant, payload) values";
+        for (change, values, becomes) in [
+            ("", "('a', 'b', 'c', 'd', '{\"n\": 1}')", "outbox.event.a c b {\"n\": 1}"),
+            (
+                "alter table outbox alter type type app.pair using row(type), alter tenant type app.pair using row(tenant)",
+                "('a', 'b', row('c'), row('d'), '{}')",
+                "outbox.event.a (c) b {}",
+            ),
+            (
+                "alter table outbox alter payload type app.pair using row('x'), alter type type app.colour using 'red'",
+                "('a', 'b', 'green', row('d'), row('{}'))",
+                "outbox.event.a green b ({})",
+            ),
+            (
+                "alter table outbox alter payload type bytea using 'x', alter aggregateid type app.word, alter tenant type boolean using true",
+                "('a', 'b', 'green', true, '\\x00ff')",
+                "outbox.event.a green b \0\u{fffd}",
+            ),
+            (
+                "alter table outbox alter payload type app.colour using 'red', alter aggregatetype type app.pair using row('a'),
+                 alter aggregateid type char(9)",
+                "(row('a'), 'b', 'green', false, 'red')",
+                "outbox.event.(a) green b red",
+            ),
+            (
+                "alter table outbox drop constraint outbox_pkey, alter id drop not null, alter id drop default,
+                 alter payload type app.colour[] using '{red}', alter id type app.pair using row(id)",
+                "(row('a'), 'b', 'green', false, '{red,green}')",
+                "outbox.event.(a) green b {red,green}",
+            ),
+        ] {
+            as_owner(&format!("{change}; truncate ran; {insert} {values}"));
+            let found = events(&mut owner).await;
+            assert_eq!(found.iter().map(line).collect::<Vec<_>>(), [becomes], "{version:?}: {change}");
+            // A check of a domain runs when its owner inserts, as its owner.
+            let ran = format!("select count(*) from app.ran where who <> '{role}'");
+            assert_eq!(stage.number(&ran), 0, "{version:?}: {change}");
+            stage.run("truncate app.ran");
+            stage.store.outbox_attach(&outbox.clone().existing(true), "ada").await.unwrap();
+            assert!(events(&mut owner).await.iter().any(|event| line(event) == becomes), "{version:?}: {change}");
+            assert_eq!(stage.number("select count(*) from app.ran"), 0, "{version:?}: {change}");
+        }
+    }
+}
+
+/// A policy is code of the table's owner, which would run as whoever reads the table.
+#[tokio::test]
+async fn a_table_with_policies_for_its_reader_is_not_read() {
+    let stage = Stage::on(Version::V15).await;
+    let role = format!("keeper_{}", stage.db.name);
+    stage.run(&format!(
+        "create role {role} login; grant create on database {} to {role}; alter schema postrider owner to {role};
+         {TABLE}; grant all on outbox to {role}; alter table outbox enable row level security",
+        stage.db.name
+    ));
+    stage.run(&format!("grant all on all tables in schema postrider to {role}; grant all on all functions in schema postrider to {role}"));
+    let told = stage.db.try_query(&format!(
+        "set role {role}; select postrider.outbox_attach('public.outbox', existing => true)"
+    ));
+    assert!(told.unwrap_err().contains("row-level security"));
+}
+
+/// Whoever restores a dump, drops a table or makes partitions leaves nothing behind and is not kept from it.
+#[tokio::test]
+async fn functions_of_outboxes_come_and_go_with_them() {
+    let stage = Stage::on(Version::V15).await;
+    let role = format!("parts_{}", stage.db.name);
+    let functions = "select coalesce(string_agg(proname, ',' order by proname), '') from pg_proc where proname ~ '^outbox_[0-9]'";
+    stage.run(&format!(
+        "create role {role}; create schema app authorization {role}; set role {role};
+         create table app.outbox (id bigint, aggregatetype text, aggregateid text, type text, payload text) partition by range (id);
+         create table app.second (like app.outbox)"
+    ));
+    for table in ["app.outbox", "app.second", "app.outbox"] {
+        stage.store.outbox_attach(&Outbox::new(table), "ada").await.unwrap();
+    }
+    assert_eq!(stage.text(functions), "outbox_1,outbox_2");
+    stage.run(&format!(
+        "set role {role}; create table app.first partition of app.outbox for values from (0) to (9)"
+    ));
+    stage.run(&format!("set role {role}; insert into app.outbox values (1, 'a', 'b', 'c', 'd')"));
+    assert_eq!(stage.number("select count(*) from postrider.event"), 1);
+    assert_eq!(stage.store.check().await.unwrap(), Vec::<String>::new());
+    stage.run("drop table app.outbox");
+    let told = stage.store.check().await.unwrap();
+    assert!(told.len() == 1 && told[0].contains("drop function postrider.outbox_1()"), "{told:?}");
+    stage.store.outbox_attach(&Outbox::new("app.second"), "ada").await.unwrap();
+    assert_eq!(stage.text(functions), "outbox_2");
+    assert!(stage.store.outbox_detach("app.second", "ada").await.unwrap());
+    assert_eq!(stage.text(functions), "");
 }
