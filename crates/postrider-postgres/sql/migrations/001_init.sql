@@ -442,6 +442,9 @@ create table postrider.audit (
     detail text
 );
 
+-- What was done to an event.
+create index audit_event on postrider.audit (subscription, event_id);
+
 -- Emits by SQL, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key.
 -- Returns the event's id; for a repeated idempotency key that of the first.
 --
