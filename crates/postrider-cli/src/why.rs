@@ -1,8 +1,13 @@
 //! Sentences that explain where an event stands for one subscription.
+//!
+//! They tell what the store knows and guess nothing. Where it cannot say how a delivery ended, the sentence says that.
 
-use postrider_core::store::DeliveryReport;
+mod story;
+
+use postrider_core::store::{DeliveryAction, DeliveryReport, ProgressReport};
 use postrider_core::{DeliveryState, EventId, Timestamp};
 
+use self::story::{Story, by, last_action, when};
 use crate::output::Page;
 use crate::text;
 
@@ -19,32 +24,80 @@ pub(crate) struct Facts {
     pub(crate) died_at: Option<Timestamp>,
     /// Whether a member delivers the subscription.
     pub(crate) is_held: bool,
+    /// How else than by a delivery it may be done without a trace, if it may: the end of `delivered, unless …`.
+    pub(crate) unless: Option<&'static str>,
 }
 
 /// Says what became of an event, or what it waits for and what can be done about it.
 pub(crate) fn explain(report: &DeliveryReport, facts: &Facts, page: &Page) -> String {
     match report.state {
-        DeliveryState::Done if report.attempts == 0 && report.history.is_empty() => "delivered".to_owned(),
-        DeliveryState::Done => {
-            format!(
-                "done after it failed {}: delivered at last, or discarded",
-                text::times(report.attempts.max(1))
-            )
-        }
-        DeliveryState::Leased => format!("is being delivered now, attempt {}", report.attempts + 1),
+        DeliveryState::Done => done(report, facts, page),
+        DeliveryState::Leased => leased(report, page),
         DeliveryState::Dead => dead(report, facts, page),
-        DeliveryState::Pending => pending(report, facts, page) + &standstill(report, facts),
+        DeliveryState::Pending => {
+            again(report, page) + &pending(report, facts, page) + &standstill(report, facts)
+        }
+    }
+}
+
+/// What is over: `failed 4 times (HTTP status 500), edited by ann, replayed by ann 20 s ago, delivered`.
+fn done(report: &DeliveryReport, facts: &Facts, page: &Page) -> String {
+    let story = Story::of(report, page);
+    if report.actions.is_none() {
+        let told = story.told(Some("done"));
+        return format!("{told}: delivered, unless the audit, which this role may not read, says otherwise");
+    }
+    match last_action(report).map(|last| last.action) {
+        Some(DeliveryAction::Discarded | DeliveryAction::Cancelled) => story.told(None),
+        Some(DeliveryAction::PassedOver) => story.told(Some("unless it was delivered before")),
+        // It was attempted, so that only a delivery ends it.
+        _ if !report.history.is_empty() => story.told(Some("delivered")),
+        _ => match facts.unless {
+            Some(unless) => story.told(Some(&format!("delivered, unless {unless}"))),
+            None => story.told(Some("delivered")),
+        },
+    }
+}
+
+fn leased(report: &DeliveryReport, page: &Page) -> String {
+    let mut told = format!("is being delivered now, attempt {}", (report.attempts - report.lost).max(1));
+    if let Some(ProgressReport { percent: Some(percent), .. }) = &report.progress {
+        told += &format!(", {percent}%");
+    }
+    if report.lost > 0 {
+        told += &format!("; its worker was lost {} before", text::times(report.lost));
+    }
+    match last_action(report) {
+        Some(last) if last.action == DeliveryAction::Cancelled => {
+            told + &format!("; {}{}, but its handler has not ended yet", by(last), when(last, page))
+        }
+        _ => told,
     }
 }
 
 fn dead(report: &DeliveryReport, facts: &Facts, page: &Page) -> String {
     let since = facts.died_at.map_or_else(String::new, |at| format!(" since {}", page.when(at)));
+    let did =
+        last_action(report).map_or_else(String::new, |last| format!(", {}{}", by(last), when(last, page)));
     format!(
-        "dead{since}, after {}{}; {}",
+        "dead{since}, after {}{}{did}; {}",
         text::counted(u64::from(report.attempts), "attempt"),
         last_error(report),
         replay_hint(&report.subscription, facts.id, &facts.store_option)
     )
+}
+
+/// That it waits because somebody wanted it again, if it has not been attempted since.
+fn again(report: &DeliveryReport, page: &Page) -> String {
+    match last_action(report) {
+        Some(last)
+            if report.attempts == 0
+                && matches!(last.action, DeliveryAction::Replayed | DeliveryAction::BroughtBack) =>
+        {
+            format!("{}{}: ", by(last), when(last, page))
+        }
+        _ => String::new(),
+    }
 }
 
 fn pending(report: &DeliveryReport, facts: &Facts, page: &Page) -> String {
@@ -93,7 +146,15 @@ fn failed(report: &DeliveryReport, page: &Page) -> String {
         Some(at) if page.is_future(at) => format!("next attempt {}", page.relative(at)),
         _ => "next attempt as soon as possible".to_owned(),
     };
-    format!("failed {}{}; {next}", text::times(report.attempts), last_error(report))
+    let (failed, lost) = (report.attempts - report.lost, report.lost);
+    let failures = format!("failed {}{}", text::times(failed), last_error(report));
+    let losses = format!("lost its worker {}", text::times(lost));
+    let told = match (failed, lost) {
+        (_, 0) => failures,
+        (0, _) => losses,
+        _ => format!("{failures} and {losses}"),
+    };
+    format!("{told}; {next}")
 }
 
 /// Why nothing will happen, if that is so.
@@ -112,11 +173,23 @@ fn replay_hint(subscription: &str, id: EventId, option: &str) -> String {
     format!("`postrider dead-letter replay {subscription} {id}{option}` sends it round again")
 }
 
-/// The last error in brackets; the whole of it is in `dead-letter show`.
+/// The last error in brackets.
 fn last_error(report: &DeliveryReport) -> String {
-    match report.history.last() {
-        Some(attempt) if !attempt.error.is_empty() => format!(" ({})", text::shorten(&attempt.error, 120)),
-        _ => String::new(),
+    report.history.last().map_or_else(String::new, |attempt| reason(&attempt.error))
+}
+
+/// An error in brackets. Of a long one, whole clauses: an error says what is wrong and then what to do about it. The rest of it
+/// is in `dead-letter show`.
+fn reason(error: &str) -> String {
+    const CHARS_MAX: usize = 160;
+    if error.is_empty() {
+        return String::new();
+    }
+    let Some((cut, _)) = error.char_indices().nth(CHARS_MAX) else { return format!(" ({error})") };
+    let end = [": ", "; ", ". ", ", "].iter().filter_map(|mark| error[..cut].rfind(mark)).max();
+    match end {
+        Some(end) if end > 0 => format!(" ({} …)", &error[..end]),
+        _ => format!(" ({})", text::shorten(error, CHARS_MAX)),
     }
 }
 
@@ -124,7 +197,7 @@ fn last_error(report: &DeliveryReport) -> String {
 mod tests {
     use std::time::Duration;
 
-    use postrider_core::store::AttemptReport;
+    use postrider_core::store::{ActionReport, AttemptReport};
 
     use super::*;
 
@@ -137,11 +210,13 @@ mod tests {
             subscription: "audit".to_owned(),
             state,
             attempts: 0,
+            lost: 0,
             due_at: None,
             behind: None,
             ahead: None,
             paused: false,
             history: Vec::new(),
+            actions: Some(Vec::new()),
             result: None,
             progress: None,
         }
@@ -160,11 +235,33 @@ mod tests {
     }
 
     fn facts() -> Facts {
-        Facts { id: EventId(17), store_option: String::new(), head: None, died_at: None, is_held: true }
+        Facts {
+            id: EventId(17),
+            store_option: String::new(),
+            head: None,
+            died_at: None,
+            is_held: true,
+            unless: None,
+        }
     }
 
     fn check(report: &DeliveryReport, facts: &Facts, sentence: &str) {
         assert_eq!(explain(report, facts, &Page::plain(now())), sentence);
+    }
+
+    fn ago(secs: u64) -> Timestamp {
+        now().before(Duration::from_secs(secs))
+    }
+
+    /// What somebody did so many seconds ago.
+    fn did(action: DeliveryAction, secs: u64) -> ActionReport {
+        ActionReport { action, at: ago(secs), actor: "ann (cli)".to_owned() }
+    }
+
+    fn failure(attempt: u32, secs: u64) -> AttemptReport {
+        let took = Duration::ZERO;
+        let (member, error) = ("host:1".to_owned(), "HTTP status 500".to_owned());
+        AttemptReport { attempt, started_at: ago(secs), took, member, error }
     }
 
     #[test]
@@ -173,14 +270,90 @@ mod tests {
         check(
             &failed_report(DeliveryState::Done),
             &facts(),
-            "done after it failed 3 times: delivered at last, or discarded",
+            "failed 3 times (connection refused), delivered",
         );
-        check(&report(DeliveryState::Leased), &facts(), "is being delivered now, attempt 1");
+        let unless = Facts { unless: Some("the subscription began behind it"), ..facts() };
+        check(&report(DeliveryState::Done), &unless, "delivered, unless the subscription began behind it");
         check(
             &failed_report(DeliveryState::Dead),
-            &Facts { died_at: Some(now().before(Duration::from_secs(180))), ..facts() },
+            &Facts { died_at: Some(ago(180)), ..facts() },
             "dead since 3 min ago (2026-11-15T08:27:00Z), after 3 attempts (connection refused); `postrider dead-letter replay audit 17` sends it round again",
         );
+    }
+
+    #[test]
+    fn what_runs_has_the_number_that_its_handler_sees() {
+        let leased = |attempts, lost| DeliveryReport { attempts, lost, ..report(DeliveryState::Leased) };
+        check(&leased(1, 0), &facts(), "is being delivered now, attempt 1");
+        check(&leased(3, 1), &facts(), "is being delivered now, attempt 2; its worker was lost once before");
+        let lost = DeliveryReport { attempts: 2, lost: 2, ..report(DeliveryState::Pending) };
+        check(&lost, &facts(), "lost its worker twice; next attempt as soon as possible");
+    }
+
+    #[test]
+    fn what_people_did_is_told_with_their_name_and_the_time() {
+        use DeliveryAction::{BroughtBack, Cancelled, Discarded, Edited, PassedOver, Replayed};
+        let four = || (1..=4).map(|attempt| failure(attempt, 100 - u64::from(attempt))).collect::<Vec<_>>();
+        let of = |state, history: Vec<AttemptReport>, actions: Vec<ActionReport>| DeliveryReport {
+            history,
+            actions: Some(actions),
+            ..report(state)
+        };
+        let done = |history, actions| of(DeliveryState::Done, history, actions);
+        let mut twice = four();
+        twice.push(failure(1, 15));
+        let cancelled = vec![failure(1, 8)];
+        for (report, sentence) in [
+            (
+                done(four(), vec![did(Edited, 40), did(Replayed, 20)]),
+                "failed 4 times (HTTP status 500), edited by ann, replayed by ann 20 s ago, delivered",
+            ),
+            (
+                done(twice, vec![did(Replayed, 20)]),
+                "failed 4 times (HTTP status 500), replayed by ann 20 s ago, failed once (HTTP status 500), delivered",
+            ),
+            (
+                done(four(), vec![did(Discarded, 30)]),
+                "failed 4 times (HTTP status 500), discarded by ann 30 s ago",
+            ),
+            (
+                done(cancelled, vec![did(Cancelled, 10)]),
+                "cancelled by ann 10 s ago; its handler ended 2 s later",
+            ),
+            (done(Vec::new(), vec![did(Cancelled, 10)]), "cancelled by ann 10 s ago"),
+            (
+                of(DeliveryState::Leased, Vec::new(), vec![did(Cancelled, 10)]),
+                "is being delivered now, attempt 1; cancelled by ann 10 s ago, but its handler has not ended yet",
+            ),
+            (
+                done(Vec::new(), vec![did(PassedOver, 10)]),
+                "passed over by a seek of ann 10 s ago, unless it was delivered before",
+            ),
+            (
+                of(DeliveryState::Pending, four(), vec![did(Replayed, 20)]),
+                "replayed by ann 20 s ago: due, and waits for its turn",
+            ),
+            (
+                done(Vec::new(), vec![did(BroughtBack, 20)]),
+                "brought back by a seek of ann 20 s ago, delivered",
+            ),
+        ] {
+            check(&report, &facts(), sentence);
+        }
+        let unknown = DeliveryReport { actions: None, ..report(DeliveryState::Done) };
+        check(
+            &unknown,
+            &facts(),
+            "done: delivered, unless the audit, which this role may not read, says otherwise",
+        );
+    }
+
+    #[test]
+    fn a_long_reason_ends_with_a_clause() {
+        let hint = "use letters ".repeat(20);
+        assert_eq!(reason(&format!("`a b` is no subject: {hint}")), " (`a b` is no subject …)");
+        assert_eq!(reason("short: all of it"), " (short: all of it)");
+        assert_eq!(reason(&"x".repeat(200)).chars().count(), 160 + 3);
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub const RETRY_SCHEDULE_MAX: usize = 100;
 pub const ERROR_BYTES_MAX: usize = 16 * 1024;
 /// Attempts of one delivery whose record is kept; older ones give way.
 pub const ATTEMPT_RECORDS_MAX: u32 = 100;
+/// Actions of people on one delivery that a report tells: the last ones.
+pub const DELIVERY_ACTIONS_MAX: u32 = 20;
 
 /// Handlers that one subscription may run at a time.
 pub const CONCURRENCY_MAX: u32 = 10_000;

@@ -11,6 +11,8 @@
 //! connections, and reads the time from the database's clock only. Dropping a returned future cancels
 //! the wait; the call itself may still take effect.
 
+mod actions;
+
 use std::collections::HashSet;
 use std::future::Future;
 use std::pin::Pin;
@@ -33,6 +35,8 @@ use crate::schedule::ScheduleStore;
 use crate::settle::{Chunk, DueRows, Hold, MemberId, Room, Settle, Settled, Taken};
 use crate::subscription::{NewSubscription, Start, Subscription, Tuning};
 use crate::time::Timestamp;
+
+pub use actions::{ActionReport, DeliveryAction};
 
 /// Administration: what people do with a store. Cheap to clone; all clones are the same store.
 ///
@@ -447,8 +451,12 @@ pub struct DeliveryReport {
     pub subscription: String,
     /// Where it stands. Above the position it is pending.
     pub state: DeliveryState,
-    /// Attempts made.
+    /// Attempts that have begun since it was emitted or last replayed, the one that runs included. Nothing is known of them
+    /// once it is done: see the history.
     pub attempts: u32,
+    /// How many of these were lost with their worker. They are no failures, and a handler does not count them: what runs is
+    /// attempt `attempts - lost` to it.
+    pub lost: u32,
     /// When it may be attempted, if a time is set.
     pub due_at: Option<Timestamp>,
     /// The event of its key that it waits for.
@@ -459,6 +467,9 @@ pub struct DeliveryReport {
     pub paused: bool,
     /// What happened at each recorded attempt, oldest first.
     pub history: Vec<AttemptReport>,
+    /// What people did to it, oldest first, at most the last [`limits::DELIVERY_ACTIONS_MAX`](crate::limits). None if this may
+    /// not be read: then it is not known how it came to be done.
+    pub actions: Option<Vec<ActionReport>>,
     /// What its handler wanted to be kept: a text, by convention JSON.
     pub result: Option<String>,
     /// How far its handler has come, or had when it ended.

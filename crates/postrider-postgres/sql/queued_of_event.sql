@@ -2,10 +2,10 @@
 -- other events than this.
 -- Index: primary key, from the event backwards. Locks: none.
 select subscription.id, row.event_id, row.state::text, row.leased, row.started, row.due_at, row.key, row.late, row.spans,
-    row.token
+    row.token, row.finished
 from postrider.subscription as subscription
 cross join lateral (
-    select event_id, state, leased, started, due_at, key, late, spans, token
+    select event_id, state, leased, started, due_at, key, late, spans, token, finished
     from postrider.queued as queued
     where queued.subscription_id = subscription.id
         and queued.event_id <= $1

@@ -1,8 +1,14 @@
 //! Who destroyed or skipped what. Written in the transaction that does it.
 
-use postrider_core::{EventId, Result};
+use std::collections::HashMap;
 
+use postrider_core::store::{ActionReport, DeliveryAction};
+use postrider_core::{Event, EventId, Result, Subscription, limits};
+use tokio_postgres::Row;
+
+use crate::error::Doing;
 use crate::session::Tx;
+use crate::values::At;
 
 /// What one action did to one subscription or several of its events. It never contains a payload.
 pub(crate) struct Entry<'a> {
@@ -43,4 +49,37 @@ impl Entry<'_> {
         .await
         .map(drop)
     }
+}
+
+/// What people did to the deliveries of an event, by the names of the subscriptions, oldest first; none if this role may not
+/// read the audit. What was done under a subscription's name before it was created was done to another one.
+pub(crate) async fn action_list(
+    tx: &Tx<'_>,
+    event: &Event,
+    subscriptions: impl Iterator<Item = &Subscription>,
+) -> Result<Option<HashMap<String, Vec<ActionReport>>>> {
+    let what = "read the audit table";
+    let may_read: bool = tx.query_one(sql!("audit_right"), &[], what).await?.try_get(0).doing(what)?;
+    if !may_read {
+        return Ok(None);
+    }
+    let (names, since): (Vec<&str>, Vec<At>) = subscriptions
+        .map(|subscription| (subscription.name.as_str(), At(subscription.created_at.max(event.created_at))))
+        .unzip();
+    let most = i64::from(limits::DELIVERY_ACTIONS_MAX);
+    let rows = tx.query(sql!("audit_list"), &[&names, &since, &event.id.0, &most], what).await?;
+    let mut found: HashMap<String, Vec<ActionReport>> = HashMap::new();
+    for row in rows.iter().rev() {
+        if let (name, Some(action)) = action_read(row, event.id).doing(what)? {
+            found.entry(name).or_default().push(action);
+        }
+    }
+    Ok(Some(found))
+}
+
+fn action_read(row: &Row, event: EventId) -> Result<(String, Option<ActionReport>), tokio_postgres::Error> {
+    let (action, detail): (&str, Option<&str>) = (row.try_get(3)?, row.try_get(4)?);
+    let (at, actor) = (row.try_get::<_, At>(1)?.0, row.try_get(2)?);
+    let action = DeliveryAction::read(action, detail, event);
+    Ok((row.try_get(0)?, action.map(|action| ActionReport { action, at, actor })))
 }

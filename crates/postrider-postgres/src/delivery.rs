@@ -13,6 +13,7 @@ use postrider_core::{
 use tokio_postgres::Row;
 
 use crate::attempt::attempt_list;
+use crate::audit::action_list;
 use crate::error::Doing;
 use crate::event::{Found, event_get, log_end};
 use crate::lag::events_ahead;
@@ -53,6 +54,8 @@ pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<Del
     }
     let deliveries = standings.iter().map(|standing| (standing.subscription.id, id));
     let mut attempts = attempt_list(tx, deliveries, limits::ATTEMPT_RECORDS_MAX).await?;
+    let wanted = standings.iter().map(|standing| &standing.subscription);
+    let mut actions = action_list(tx, event, wanted).await?;
     let end = log_end(tx).await?;
     let mut reports = Vec::with_capacity(standings.len());
     for standing in standings {
@@ -66,9 +69,11 @@ pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<Del
         let mut report = standing.report(&found, ahead, behind, history);
         let kept = results.remove(&subscription).unwrap_or_default();
         (report.result, report.progress) = (kept.result, kept.progress);
+        report.actions =
+            actions.as_mut().map(|actions| actions.remove(&report.subscription).unwrap_or_default());
         if let Some(row) = queued.get(&subscription).filter(|_| covered) {
             report.state = if row.leased { DeliveryState::Leased } else { DeliveryState::Pending };
-            report.attempts = row.started;
+            (report.attempts, report.lost) = (row.started, row.lost());
             report.due_at = row.due_at;
         }
         reports.push(report);
@@ -135,12 +140,15 @@ impl Standing {
         DeliveryReport {
             subscription: self.subscription.name,
             state,
-            attempts: self.row.map_or(0, |row| row.attempts),
+            // A row keeps the attempts that failed; another one runs while it is leased.
+            attempts: self.row.map_or(0, |row| row.attempts + u32::from(state == DeliveryState::Leased)),
+            lost: 0,
             due_at,
             behind,
             ahead,
             paused: self.subscription.paused_at.is_some(),
             history,
+            actions: None,
             result: None,
             progress: None,
         }

@@ -123,6 +123,8 @@ struct Held {
     state: HeldState,
     result: Option<String>,
     progress: Option<EventProgress>,
+    /// Whether somebody has cancelled it while it ran.
+    unwanted: bool,
 }
 
 impl Held {
@@ -277,6 +279,7 @@ impl Leases {
             state: HeldState::Ready,
             result: None,
             progress: None,
+            unwanted: false,
         };
         let events: Vec<Held> = row.events.iter().map(ready).collect();
         let left = events.len();

@@ -377,7 +377,7 @@ impl<S: QueueStore> Queue<S> {
             self.ending.iter().filter(|(_, at)| **at <= now).map(|(out, _)| *out).collect();
         for out in late {
             self.abort(out);
-            self.leases.abandon(out);
+            self.leases.abandon(out, self.now());
         }
     }
 

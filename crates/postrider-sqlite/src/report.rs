@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use postrider_core::settle::{Lane, MemberId};
 use postrider_core::store::{
-    AttemptReport, DeliveryReport, MemberReport, ParkedReport, ProgressReport, ShardReport, StoreReport,
-    SubscriptionReport, Wake,
+    ActionReport, AttemptReport, DeliveryAction, DeliveryReport, MemberReport, ParkedReport, ProgressReport,
+    ShardReport, StoreReport, SubscriptionReport, Wake,
 };
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{
@@ -125,15 +125,19 @@ fn delivery_report(conn: &Connection, event: &Event, subscription: Subscription)
         Some(lane) => lane_head(conn, id, &lane)?,
         None => None,
     };
+    let actions = action_list(conn, event, &subscription)?;
     let mut report = DeliveryReport {
         subscription: subscription.name,
         state,
-        attempts: row.as_ref().map_or(0, |row| row.attempts),
+        // A row keeps the attempts that failed; another one runs while it is leased.
+        attempts: row.as_ref().map_or(0, |row| row.attempts + u32::from(row.state == DeliveryState::Leased)),
+        lost: 0,
         due_at: row.as_ref().map_or(if covered { None } else { event.due_at }, |row| row.due_at),
         behind,
         ahead: if covered { None } else { Some(event_count(conn, position.last_id, event.id)?) },
         paused: subscription.paused_at.is_some(),
         history: attempt_list(conn, id, event.id, limits::ATTEMPT_RECORDS_MAX)?,
+        actions: Some(actions),
         result: None,
         progress: None,
     };
@@ -154,6 +158,8 @@ fn queue_report(
     let Some(row) = queued_of(conn, subscription, event.id)? else { return Ok(()) };
     report.state = DeliveryState::Pending;
     report.attempts = row.started;
+    report.lost =
+        row.started.saturating_sub(row.finished).saturating_sub((row.state == QueuedState::Leased).into());
     match (row.state, &row.lane) {
         (QueuedState::Leased, _) => report.state = DeliveryState::Leased,
         (QueuedState::Due(at), _) => report.due_at = Some(at),
@@ -161,6 +167,25 @@ fn queue_report(
         (QueuedState::Ready | QueuedState::Waiting, _) => {}
     }
     Ok(())
+}
+
+/// What people did to a delivery, oldest first. What was done under the subscription's name before it was created was done to
+/// another one.
+fn action_list(conn: &Connection, event: &Event, subscription: &Subscription) -> Result<Vec<ActionReport>> {
+    let read = |row: &Row<'_>| {
+        let (action, detail): (String, Option<String>) = (row.get(2)?, row.get(3)?);
+        let (at, actor) = (Timestamp::from_micros(row.get(0)?), row.get(1)?);
+        let action = DeliveryAction::read(&action, detail.as_deref(), event.id);
+        Ok(action.map(|action| ActionReport { action, at, actor }))
+    };
+    let since = subscription.created_at.max(event.created_at).as_micros();
+    let values = (&subscription.name, since, event.id.0, limits::DELIVERY_ACTIONS_MAX);
+    let mut actions: Vec<Option<ActionReport>> = conn
+        .prepare_cached(sql!("audit_list"))
+        .and_then(|mut list| list.query_map(values, read)?.collect())
+        .doing("read the audit table")?;
+    actions.reverse();
+    Ok(actions.into_iter().flatten().collect())
 }
 
 /// What a handler wanted to be kept, and how far it has come.

@@ -342,6 +342,8 @@ macro_rules! conformance_tests {
                 an_unread_event_is_pending_with_those_ahead,
                 a_parked_event_says_what_it_waits_for,
                 each_state_is_reported,
+                what_people_did_is_told_of_the_delivery,
+                a_seek_is_told_of_the_events_that_it_touched,
                 deliveries_are_told_for_those_who_want_the_event,
                 lag_counts_what_is_unread,
                 parked_lanes_are_reported,

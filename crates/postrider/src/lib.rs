@@ -62,13 +62,19 @@
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use postrider_core::queue::{Progress, Ticket};
+pub use postrider_core::queue::{Priority, Progress, Ticket};
+pub use postrider_core::unique::Scope;
 pub use postrider_core::{
-    Ack, Delivery, DeliveryState, Emit, Error, ErrorKind, Event, EventId, Failure, FailureClass, Fair,
-    Filter, Headers, Key, Kind, LeaseBy, LogStore, Missed, Mode, NewEvent, NewSchedule, NewSubscription,
-    OnDead, Order, Outcome, Pattern, Position, QueueStore, Result, RetryPolicy, Schedule, ScheduleStore,
-    Sink, Start, Store, Subscription, Timestamp, Topic, Tuning, Unique, ack_in, emit, limits, schedule,
-    store, unique,
+    Ack, Delivery, DeliveryState, Emit, Epoch, Error, ErrorKind, Event, EventId, Failure, FailureClass, Fair,
+    Filter, Headers, Key, Kind, LeaseBy, LogStore, Members, Missed, Mode, NewEvent, NewSchedule,
+    NewSubscription, OnDead, Order, Outcome, Pattern, Position, QueueStore, QueueTuning, Rate, Result,
+    RetryPolicy, Schedule, ScheduleStore, Shard, ShardSet, Sink, Start, Store, Subscription, Timestamp,
+    Topic, Tuning, Unique, ack_in, emit,
+};
+// What the contracts speak of, for those who bring their own.
+pub use postrider_core::{
+    balance, delivery, event, filter, inbox, limits, position, queue, retry, schedule, settle, sink, store,
+    subscription, time, unique,
 };
 #[cfg(feature = "postgres")]
 pub use postrider_postgres as postgres;

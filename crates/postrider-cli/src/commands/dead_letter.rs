@@ -42,6 +42,10 @@ pub(crate) async fn run<S: Store>(
                 format!("event {id}")
             } else {
                 let dead = store.subscription_report(name).await?.dead;
+                if dead == 0 {
+                    context.output.note(&format!("`{name}` has no dead letters"));
+                    return context.output.show(&Discarded { discarded: 0 });
+                }
                 format!("all dead letters ({})", text::count(dead))
             };
             consent(&args, &format!("Give up {what} of `{name}` for good"))?;

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use postrider_core::store::{
-    AttemptReport, Cancelled, DeliveryReport, EventQuery, LetterId, Payloads, ProgressReport,
+    ActionReport, AttemptReport, Cancelled, DeliveryAction, DeliveryReport, EventQuery, LetterId, Payloads,
+    ProgressReport,
 };
+use postrider_core::unique::is_replaceable;
 use postrider_core::{
     DeliveryState, Error, ErrorKind, Event, EventId, Filter, Headers, Key, Mode, QueueStore, Result, Store,
     Timestamp,
@@ -123,7 +125,7 @@ async fn why<S: Store>(store: &S, id: EventId, context: &Context<'_>) -> Result<
     let reports = store.event_deliveries(id).await?;
     let mut subscriptions = Vec::with_capacity(reports.len());
     for report in &reports {
-        let facts = gather(store, id, report, context).await?;
+        let facts = gather(store, &event, report, context).await?;
         let explanation = explain(report, &facts, context.output.page());
         subscriptions.push(Explained { delivery: DeliveryView::new(report), explanation });
     }
@@ -133,12 +135,12 @@ async fn why<S: Store>(store: &S, id: EventId, context: &Context<'_>) -> Result<
 /// What else must be known to explain where an event stands.
 async fn gather<S: Store>(
     store: &S,
-    id: EventId,
+    event: &Event,
     report: &DeliveryReport,
     context: &Context<'_>,
 ) -> Result<Facts> {
-    let store_option = context.store_url.option();
-    let mut facts = Facts { id, store_option, head: None, died_at: None, is_held: false };
+    let (id, store_option) = (event.id, context.store_url.option());
+    let mut facts = Facts { id, store_option, head: None, died_at: None, is_held: false, unless: None };
     let name = &report.subscription;
     match report.state {
         DeliveryState::Dead => {
@@ -154,7 +156,18 @@ async fn gather<S: Store>(
             facts.is_held =
                 progress.is_some_and(|progress| subscription::is_held(&progress.members, &progress.shards));
         }
-        DeliveryState::Leased | DeliveryState::Done => {}
+        DeliveryState::Done => {
+            facts.unless = match found(store.subscription_get(name).await)? {
+                Some(subscription) if subscription.created_at > event.created_at => {
+                    Some("the subscription began behind it: it is newer")
+                }
+                Some(subscription) if subscription.mode == Mode::Queue && is_replaceable(event) => {
+                    Some("a newer event took its place")
+                }
+                _ => None,
+            };
+        }
+        DeliveryState::Leased => {}
     }
     Ok(facts)
 }
@@ -271,11 +284,14 @@ struct DeliveryView<'a> {
     subscription: &'a str,
     state: DeliveryState,
     attempts: u32,
+    lost: u32,
     due_at: Option<Timestamp>,
     behind: Option<EventId>,
     ahead: Option<u64>,
     paused: bool,
     history: Vec<AttemptView<'a>>,
+    /// Null if the audit may not be read.
+    actions: Option<&'a [ActionReport]>,
     /// A text, by convention JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a str>,
@@ -290,14 +306,24 @@ impl<'a> DeliveryView<'a> {
             subscription: &report.subscription,
             state: report.state,
             attempts: report.attempts,
+            lost: report.lost,
             due_at: report.due_at,
             behind: report.behind,
             ahead: report.ahead,
             paused: report.paused,
             history: report.history.iter().map(AttemptView::new).collect(),
+            actions: report.actions.as_deref(),
             result: report.result.as_deref(),
             progress: report.progress.as_ref(),
         }
+    }
+
+    /// The last edit of what this subscription gets. A seek brings back the event as it was emitted.
+    fn edit(&self) -> Option<&ActionReport> {
+        let actions = self.actions.unwrap_or_default();
+        let since = actions.iter().rposition(|action| action.action == DeliveryAction::BroughtBack);
+        let actions = &actions[since.map_or(0, |place| place + 1)..];
+        actions.iter().rfind(|action| action.action == DeliveryAction::Edited)
     }
 
     fn state_cell(&self) -> Cell {
@@ -389,6 +415,14 @@ impl View for Shown<'_> {
         }
         text.push_str(&table.finish());
         for delivery in &self.deliveries {
+            if let Some(edit) = delivery.edit() {
+                let (by, when) = (text::escape(&edit.actor), page.relative(edit.at));
+                let _ = writeln!(
+                    text,
+                    "\nedited for {} by {by} {when}: what is shown above is not what it is sent",
+                    delivery.subscription
+                );
+            }
             if let Some(ProgressReport { percent, note, at }) = delivery.progress {
                 let percent = percent.map_or_else(String::new, |percent| format!("{percent}% "));
                 let (note, when) = (text::escape(note), page.relative(*at));
@@ -486,6 +520,7 @@ pub(super) mod tests {
             subscription: "audit".to_owned(),
             state: DeliveryState::Pending,
             attempts: 3,
+            lost: 0,
             due_at: Some("2026-11-15T08:30:12Z".parse().unwrap()),
             behind: None,
             ahead: None,
@@ -497,6 +532,7 @@ pub(super) mod tests {
                 member: "host:1".to_owned(),
                 error: "refused".to_owned(),
             }],
+            actions: Some(Vec::new()),
             result: None,
             progress: None,
         }
@@ -539,7 +575,7 @@ audit         pending         3  in 12 s
         assert_eq!(shown.human(&page()), expected);
         let json = serde_json::to_string(&shown).unwrap();
         assert!(json.starts_with(
-            r#"{"id":7,"topic":"order","type":"order.created","key":"42","payload":{"total": 99},"headers":{"trace":"abc"},"created_at":"2026-11-15T08:29:57Z","due_at":null,"deliveries":[{"subscription":"audit","state":"pending","attempts":3,"#
+            r#"{"id":7,"topic":"order","type":"order.created","key":"42","payload":{"total": 99},"headers":{"trace":"abc"},"created_at":"2026-11-15T08:29:57Z","due_at":null,"deliveries":[{"subscription":"audit","state":"pending","attempts":3,"lost":0,"#
         ), "{json}");
     }
 
@@ -557,6 +593,23 @@ audit         pending         3  in 12 s
             json["deliveries"][0]["progress"],
             serde_json::json!({ "percent": 25, "note": "page 3\u{7}", "at": "2026-11-15T08:29:58Z" })
         );
+    }
+
+    #[test]
+    fn an_edit_is_told_of_the_subscription_that_gets_it() {
+        let (event, mut report) = (sample(7), pending());
+        let did =
+            |action, at: &str| ActionReport { action, at: at.parse().unwrap(), actor: "ann\x1b".to_owned() };
+        let edited = did(DeliveryAction::Edited, "2026-11-15T08:29:40Z");
+        report.actions = Some(vec![edited.clone(), did(DeliveryAction::Replayed, "2026-11-15T08:29:50Z")]);
+        let told = |report: &DeliveryReport| {
+            Shown { event: shown(&event), deliveries: vec![DeliveryView::new(report)] }.human(&page())
+        };
+        let text = told(&report);
+        let line = "\nedited for audit by ann\\u{1b} 20 s ago: what is shown above is not what it is sent\n";
+        assert!(text.ends_with(line), "{text}");
+        report.actions = Some(vec![edited, did(DeliveryAction::BroughtBack, "2026-11-15T08:29:50Z")]);
+        assert!(!told(&report).contains("edited"), "a seek brings back what was emitted");
     }
 
     #[test]

@@ -157,3 +157,40 @@ fn paging_over_all_subscriptions_loses_no_letter() {
     assert_eq!(page(&[]), [1, 1], "the letters of event 2 do not all fit");
     assert_eq!(page(&["--after", "1"]), [2, 2]);
 }
+
+#[test]
+fn why_tells_who_did_what_and_guesses_nothing() {
+    let place = Place::new();
+    place.ok(&["emit", "order", "--count", "3"]);
+    place.refuse_everything(NewSubscription::new("audit"));
+    let why = |id: &str| {
+        place.json(&["event", "why", id])["subscriptions"][0]["explanation"].as_str().unwrap().to_owned()
+    };
+    place.ok(&["dead-letter", "edit", "audit", "1", "--payload", "{}"]);
+    assert!(
+        why("1").contains(", edited by tester just now; `postrider dead-letter replay audit 1 "),
+        "{}",
+        why("1")
+    );
+    place.ok(&["dead-letter", "replay", "audit", "1"]);
+    let waits = why("1");
+    assert!(waits.starts_with("replayed by tester just now: due, and waits for its turn"), "{waits}");
+    place.ok(&["dead-letter", "discard", "audit", "2", "--yes"]);
+    place.ok(&["relay", "--subscription", "audit", "--sink", "null", "--once"]);
+    let told = why("1");
+    let (failed, then) = told.split_once(')').unwrap();
+    assert!(failed.starts_with("failed once (refused "), "{told}");
+    assert!(
+        then.starts_with(", edited by tester, replayed by tester ") && then.ends_with(", delivered"),
+        "{told}"
+    );
+    let told = why("2");
+    assert!(told.starts_with("failed once (") && told.contains("), discarded by tester "), "{told}");
+    let shown = place.ok(&["event", "show", "1"]);
+    assert!(shown.contains("\nedited for audit by tester (cli) "), "{shown}");
+    let none = place.run(&["dead-letter", "discard", "audit", "3", "--yes"]);
+    assert_eq!(none.code, 0);
+    let none = place.run(&["dead-letter", "discard", "audit", "--all"]);
+    assert_eq!((none.code, none.stdout.as_str()), (0, "discarded 0 dead letters\n"));
+    assert!(none.stderr.contains("`audit` has no dead letters"), "{none:?}");
+}

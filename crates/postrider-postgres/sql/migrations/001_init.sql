@@ -522,6 +522,9 @@ create table postrider.audit (
     detail text
 );
 
+-- What was done to an event.
+create index audit_event on postrider.audit (subscription, event_id);
+
 -- Emits an event, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key. It is what `emit`
 -- and `emit_bytes` call. Returns the event's id; for a repeated idempotency key that of the first.
 --

@@ -23,6 +23,7 @@ pub(crate) struct InQueue {
     pub(crate) waits: bool,
     pub(crate) leased: bool,
     pub(crate) started: u32,
+    pub(crate) finished: u32,
     pub(crate) due_at: Option<Timestamp>,
     pub(crate) lane: Option<Lane>,
     pub(crate) spans: Spans,
@@ -44,8 +45,14 @@ impl InQueue {
             lane: key.map(|key| Lane { key, late }),
             spans: spans_of(id, row.try_get(8).doing(WHAT)?)?,
             token: row.try_get(9).doing(WHAT)?,
+            finished: row.try_get::<_, i32>(10).doing(WHAT)? as u32,
         };
         Ok((SubscriptionId(row.try_get(0).doing(WHAT)?), found))
+    }
+
+    /// Attempts that were lost with their worker.
+    pub(crate) fn lost(&self) -> u32 {
+        self.started.saturating_sub(self.finished).saturating_sub(self.leased.into())
     }
 }
 

@@ -10,6 +10,9 @@ use postrider_core::{EventId, Failure, Outcome};
 use super::{HeldState, Item, Leases, NOT_TOUCHED, Tally};
 use crate::lanes::Attempted;
 
+/// What is recorded of an attempt that somebody has cancelled, and that has not failed.
+const CANCELLED: &str = "cancelled";
+
 /// What is needed to judge an outcome.
 pub(crate) struct Judge<'a> {
     pub(crate) now: Duration,
@@ -89,6 +92,14 @@ impl Leases {
                 judge.now,
                 AttemptRecord { event_id, attempt, ended_ago: Duration::ZERO, took, error },
             );
+        } else if held.unwanted {
+            // Nothing failed; but people want to know when it was over.
+            let (event_id, took) = (held.event.id, attempted.took);
+            let error = CANCELLED.to_owned();
+            row.record(
+                judge.now,
+                AttemptRecord { event_id, attempt, ended_ago: Duration::ZERO, took, error },
+            );
         }
         self.finish_item(item, state);
     }
@@ -132,8 +143,14 @@ impl Leases {
     }
 
     /// Ends a hand-out whose future was dropped: its events have not been touched, as far as anybody knows.
-    pub(crate) fn abandon(&mut self, out: usize) {
+    pub(crate) fn abandon(&mut self, out: usize, now: Duration) {
         for item in self.end_out(out) {
+            if let Some(row) = self.rows.get_mut(&item.row).filter(|row| row.events[item.index].unwanted) {
+                let (event_id, attempt, took) =
+                    (row.events[item.index].event.id, row.finished + 1, Duration::ZERO);
+                let error = format!("{CANCELLED}: its handler did not end, and was dropped");
+                row.record(now, AttemptRecord { event_id, attempt, ended_ago: took, took, error });
+            }
             self.finish_item(item, HeldState::Stays(Remnant::Again(NOT_TOUCHED)));
         }
     }
@@ -198,8 +215,8 @@ impl Leases {
     pub(crate) fn cancel(&mut self, token: Token, events: &[EventId]) -> Vec<usize> {
         let mut outs = Vec::new();
         for item in self.items_of(token) {
-            let Some(row) = self.rows.get(&item.row) else { continue };
-            let held = &row.events[item.index];
+            let Some(row) = self.rows.get_mut(&item.row) else { continue };
+            let held = &mut row.events[item.index];
             if !events.contains(&held.event.id) {
                 continue;
             }
@@ -209,6 +226,7 @@ impl Leases {
                 HeldState::Running { out, ticket } if !ticket.is_cancelled() => {
                     ticket.cancel();
                     outs.push(*out);
+                    held.unwanted = true;
                 }
                 _ => {}
             }

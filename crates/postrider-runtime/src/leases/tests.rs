@@ -338,6 +338,25 @@ fn expired_events_are_not_handed_out() {
 }
 
 #[test]
+fn it_is_recorded_when_a_cancelled_attempt_was_over() {
+    let mut leases = leases();
+    leases.offer(claimed(1, vec![row(1..=1), row(2..=2), row(3..=3)]), ZERO);
+    let outs = [1, 2, 3].map(|_| leases.hand_out(1, ZERO).unwrap().ticket);
+    leases.cancel(Token(1), &[EventId(1), EventId(2)]);
+    finish(&mut leases, outs[0], &Outcome::Ack, SECOND);
+    leases.abandon(outs[1], SECOND * 2);
+    finish(&mut leases, outs[2], &Outcome::Ack, SECOND * 3);
+    let settle = leases.compose(SECOND * 3, SECOND);
+    let told: Vec<_> = settle
+        .attempts
+        .iter()
+        .map(|record| (record.event_id.0, record.ended_ago, record.error.as_str()))
+        .collect();
+    let dropped = "cancelled: its handler did not end, and was dropped";
+    assert_eq!(told, [(1, SECOND * 2, "cancelled"), (2, SECOND, dropped)]);
+}
+
+#[test]
 fn a_cancelled_event_is_not_handed_out_again() {
     let mut leases = leases();
     leases.offer(claimed(1, vec![row(1..=1), row(2..=2), row(3..=3)]), ZERO);

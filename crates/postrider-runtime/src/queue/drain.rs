@@ -65,7 +65,7 @@ impl<S: QueueStore> Queue<S> {
         // being tried.
         self.tasks.shutdown().await;
         for out in std::mem::take(&mut self.under_way).into_keys() {
-            self.leases.abandon(out);
+            self.leases.abandon(out, self.now());
         }
         let pending = self.settling.take().map(|settling| settling.settle).or_else(|| self.resend.take());
         let last = Arc::new(self.leases.compose(self.now(), SLOW_AFTER));

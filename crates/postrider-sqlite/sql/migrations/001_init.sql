@@ -303,5 +303,8 @@ create table postrider_audit (
     detail text
 ) strict;
 
+-- What was done to an event.
+create index postrider_audit_event on postrider_audit (subscription, event_id);
+
 insert into postrider_meta (name, value)
 values ('schema_version', '1'), ('oldest_version', '1'), ('store_id', lower(hex(randomblob(8))));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use postrider_core::queue::{Ask, EventResult, Fate, Priority, QueueSettle, SettledRow, Token};
 use postrider_core::settle::AttemptRecord;
-use postrider_core::store::{Cancelled, DeadLetterQuery, LetterId};
+use postrider_core::store::{Cancelled, DeadLetterQuery, DeliveryAction, LetterId};
 use postrider_core::subscription::Rate;
 use postrider_core::{
     DeliveryState, ErrorKind, Event, EventId, Fair, LogStore, NewEvent, OnDead, Order, QueueStore, ShardSet,
@@ -281,6 +281,12 @@ pub async fn a_reaped_row_shows_that_it_was_begun<R: Rig<Store: QueueStore>>(rig
     for crashes in 0..3 {
         let claimed = worker.claim(1).await?;
         assert_eq!(only(&claimed).crashes(), crashes);
+        let report = rig.store().event_deliveries(only(&claimed).id).await?.remove(0);
+        assert_eq!(
+            (report.attempts, report.lost),
+            (crashes + 1, crashes),
+            "to its handler this is attempt 1"
+        );
         rig.clock().advance(LEASE * 2);
         worker.store.sweep(&worker.subscription).await?;
     }
@@ -509,6 +515,9 @@ pub async fn a_waiting_delivery_is_cancelled_at_once<R: Rig<Store: QueueStore>>(
     assert_eq!(rig.store().delivery_cancel(&letter(ids[1]), ACTOR).await?, Some(Cancelled::Gone));
     assert_eq!(rig.store().delivery_cancel(&letter(ids[0]), ACTOR).await?, None);
     assert_eq!(worker.drain().await?, ids[2..]);
+    let actions = rig.store().event_deliveries(ids[0]).await?.remove(0).actions.unwrap_or_default();
+    let told: Vec<_> = actions.iter().map(|line| (line.action, line.actor.as_str())).collect();
+    assert_eq!(told, [(DeliveryAction::Cancelled, ACTOR)]);
     let lines = rig.audit().await.unwrap_or_else(|| vec![ACTOR.to_owned(); 2]);
     assert_eq!(lines.iter().filter(|line| line.contains(ACTOR)).count(), 2);
     Ok(())
@@ -584,7 +593,7 @@ pub async fn a_queue_is_reported<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     assert_eq!((report.pending, report.leased, report.dead, report.lag_events), (2, 1, 0, 0));
     let state = async |id| Kept::Ok(rig.store().event_deliveries(id).await?.remove(0));
     let (leased, waiting, delayed) = (state(ids[0]).await?, state(ids[1]).await?, state(ids[2]).await?);
-    assert_eq!((leased.state, leased.attempts), (DeliveryState::Leased, 1));
+    assert_eq!((leased.state, leased.attempts, leased.lost), (DeliveryState::Leased, 1, 0));
     assert_eq!((waiting.state, waiting.behind), (DeliveryState::Pending, Some(ids[0])));
     assert!(delayed.state == DeliveryState::Pending && delayed.due_at.is_some());
     assert_eq!(rig.store().check().await?, Vec::<String>::new());

@@ -1,11 +1,14 @@
 //! What people see is what there is.
 
+use bytes::Bytes;
 use postrider_core::settle::Settle;
-use postrider_core::store::{DeliveryReport, MemberReport};
+use postrider_core::store::{
+    ActionReport, DeadLetterQuery, DeliveryAction, DeliveryReport, LetterId, MemberReport,
+};
 use postrider_core::time::Clock;
-use postrider_core::{DeliveryState, EventId, LogStore, NewSubscription, Position, Store};
+use postrider_core::{DeliveryState, EventId, LogStore, NewSubscription, Position, Start, Store};
 
-use super::owner::{Owner, SECOND, SUBSCRIPTION, emit, emit_of, event_of, lane_of};
+use super::owner::{ACTOR, Owner, SECOND, SUBSCRIPTION, emit, emit_of, event_of, lane_of};
 use super::{Kept, Rig};
 
 async fn stands<R: Rig>(rig: &R, event: EventId) -> Kept<DeliveryReport> {
@@ -49,10 +52,70 @@ pub async fn each_state_is_reported<R: Rig>(rig: &R) -> Kept {
     owner.settle_rows(events[2].id, rows).await?;
     let dead = stands(rig, events[0].id).await?;
     assert_eq!((dead.state, dead.attempts, dead.due_at), (DeliveryState::Dead, 5, None));
-    assert_eq!(stands(rig, events[1].id).await?.state, DeliveryState::Leased);
+    let leased = stands(rig, events[1].id).await?;
+    assert_eq!(
+        (leased.state, leased.attempts, leased.lost),
+        (DeliveryState::Leased, 1, 0),
+        "its first attempt runs"
+    );
     assert_eq!(stands(rig, events[2].id).await?.state, DeliveryState::Done);
     rig.store().subscription_pause(SUBSCRIPTION).await?;
     assert!(stands(rig, events[0].id).await?.paused);
+    Ok(())
+}
+
+/// What people did to a delivery is told with their name and the time, in order, and only to that delivery.
+pub async fn what_people_did_is_told_of_the_delivery<R: Rig>(rig: &R) -> Kept {
+    let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
+    let events = emit(rig, vec![event_of("a"), event_of("b")]).await?;
+    let dead = || events.iter().map(|event| owner.row(event).attempts(4).dead_skipped()).collect();
+    owner.settle_rows(events[1].id, dead()).await?;
+    assert_eq!(stands(rig, events[0].id).await?.actions, Some(Vec::new()));
+    let letter = LetterId { subscription: SUBSCRIPTION.to_owned(), event_id: events[0].id };
+    let only =
+        |event_id| DeadLetterQuery { event_id: Some(event_id), limit: 10, ..DeadLetterQuery::default() };
+    let mut expected = Vec::new();
+    let mut tell = |action, actor: &str| {
+        rig.clock().advance(SECOND);
+        expected.push(ActionReport { action, at: rig.clock().now(), actor: actor.to_owned() });
+        expected.clone()
+    };
+    let told = tell(DeliveryAction::Edited, "ann");
+    rig.store().dead_letter_edit(&letter, Bytes::from_static(b"{}"), "ann").await?;
+    assert_eq!(stands(rig, events[0].id).await?.actions, Some(told));
+    tell(DeliveryAction::Replayed, "bob");
+    rig.store().dead_letter_replay(only(events[0].id), "bob").await?;
+    let row = owner.due().await?.runs.remove(0).rows.remove(0);
+    let dies = owner.row(&events[0]).turn(row.turn).attempts(1).dead_skipped();
+    owner.settle(Settle { rows: vec![dies], ..Settle::default() }).await?;
+    let told = tell(DeliveryAction::Discarded, "cid");
+    rig.store().dead_letter_discard(only(events[0].id), "cid").await?;
+    let done = stands(rig, events[0].id).await?;
+    assert_eq!((done.state, done.attempts, done.actions), (DeliveryState::Done, 0, Some(told)));
+    assert_eq!(stands(rig, events[1].id).await?.actions, Some(Vec::new()), "nothing was done to it");
+    Ok(())
+}
+
+/// A seek is told of the events that it passed over or brought back, and of none that was emitted later. What was done to a
+/// subscription that had the name before is of no concern.
+pub async fn a_seek_is_told_of_the_events_that_it_touched<R: Rig>(rig: &R) -> Kept {
+    rig.store().subscription_create(NewSubscription::new(SUBSCRIPTION)).await?;
+    let events = emit_of(rig, "a", 3).await?;
+    let told = async |id| -> Kept<Vec<DeliveryAction>> {
+        let actions = stands(rig, id).await?.actions.expect("a test may read the audit");
+        Ok(actions.into_iter().map(|action| action.action).collect())
+    };
+    rig.clock().advance(SECOND);
+    rig.store().subscription_seek(SUBSCRIPTION, Start::Id(events[2].id), ACTOR).await?;
+    rig.clock().advance(SECOND);
+    let later = emit_of(rig, "a", 1).await?;
+    assert_eq!(told(events[1].id).await?, [DeliveryAction::PassedOver]);
+    assert_eq!(told(events[2].id).await?, [DeliveryAction::BroughtBack]);
+    assert_eq!(told(later[0].id).await?, []);
+    rig.store().subscription_delete(SUBSCRIPTION, ACTOR).await?;
+    rig.clock().advance(SECOND);
+    rig.store().subscription_create(NewSubscription::new(SUBSCRIPTION)).await?;
+    assert_eq!(told(events[1].id).await?, []);
     Ok(())
 }
 

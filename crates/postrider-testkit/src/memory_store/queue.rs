@@ -51,7 +51,7 @@ pub(super) struct Queued {
     /// Of the last claim that it had.
     token: Token,
     pub(super) started: u32,
-    finished: u32,
+    pub(super) finished: u32,
     edited: Option<Bytes>,
 }
 

@@ -2,12 +2,14 @@
 
 use postrider_core::settle::MemberId;
 use postrider_core::store::{
-    DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport, SubscriptionReport, Wake,
+    ActionReport, DeliveryAction, DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport,
+    SubscriptionReport, Wake,
 };
 use postrider_core::{
-    DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription,
+    DeliveryState, Error, ErrorKind, Event, EventId, Result, Shard, ShardSet, Subscription, limits,
 };
 
+use super::AuditLine;
 use super::queue::Standing;
 use super::state::{Progress, State, StoredRow, Time};
 
@@ -31,12 +33,14 @@ impl State {
         let mut report = DeliveryReport {
             subscription: progress.subscription.name.clone(),
             state: DeliveryState::Done,
-            attempts: history.last().map_or(0, |last| last.attempt),
+            attempts: 0,
+            lost: 0,
             due_at: None,
             behind: None,
             ahead: None,
             paused: progress.subscription.paused_at.is_some(),
             history,
+            actions: Some(self.actions(progress, event)),
             result: progress.queue.results.get(&event.id).cloned(),
             progress: progress.queue.progress.get(&event.id).cloned(),
         };
@@ -48,12 +52,31 @@ impl State {
             report.ahead = Some(between.count() as u64);
         } else if let Some(row) = progress.rows.get(&event.id).filter(|row| !row.discarded) {
             report.state = row.state;
-            report.attempts = row.attempts;
+            report.attempts = row.attempts + u32::from(row.state == DeliveryState::Leased);
             report.due_at = row.due;
             report.behind = row.lane.as_ref().filter(|_| !row.is_head()).and_then(|lane| progress.head(lane));
         }
         progress.queue_delivery(event.id, &mut report);
         report
+    }
+
+    /// What people did to a delivery since its subscription was created.
+    fn actions(&self, progress: &Progress, event: &Event) -> Vec<ActionReport> {
+        let Subscription { name, created_at, .. } = &*progress.subscription;
+        let (since, itself) = (event.created_at.max(*created_at), format!("event {}", event.id));
+        let action = |line: &AuditLine| {
+            let concerns = line.detail == itself || line.action == "subscription seek";
+            if line.subscription != *name || line.at < since || !concerns {
+                return None;
+            }
+            let word = line.action.replace([' ', '-'], "_");
+            let action = DeliveryAction::read(&word, Some(&line.detail), event.id)?;
+            Some(ActionReport { action, at: line.at, actor: line.actor.clone() })
+        };
+        let mut actions: Vec<_> = self.audit.iter().filter_map(action).collect();
+        let surplus = actions.len().saturating_sub(limits::DELIVERY_ACTIONS_MAX as usize);
+        actions.drain(..surplus);
+        actions
     }
 
     pub(super) fn report(&self, progress: &Progress, time: Time) -> SubscriptionReport {
@@ -150,6 +173,8 @@ impl Progress {
         let Some((_, row)) = self.queue.row_of(event) else { return };
         report.state = DeliveryState::Pending;
         report.attempts = row.started;
+        let runs = u32::from(row.standing == Standing::Leased);
+        report.lost = row.started.saturating_sub(row.finished).saturating_sub(runs);
         match row.standing {
             Standing::Leased => report.state = DeliveryState::Leased,
             Standing::Due(at) => report.due_at = Some(at),
