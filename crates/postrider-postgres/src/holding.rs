@@ -22,7 +22,7 @@ use postrider_core::settle::{HeldShard, Hold};
 use postrider_core::{EventId, Mode, Position, Result, Shard, ShardSet};
 
 use crate::fence::{Standing, lost};
-use crate::position::SHARDS;
+use crate::position::{SHARDS, positions_apart};
 
 /// Everything that this process holds, by the address of what tells one taking of shards from another. A member can
 /// hold several sets of shards of one subscription.
@@ -114,7 +114,7 @@ impl Holding {
         sessions: Sessions,
         standing: Standing,
     ) -> (Self, Position) {
-        let places = group(hold_shards, places);
+        let places = positions_apart(places, hold_shards.iter().map(|(shard, _)| *shard));
         let mut holding = Self {
             shards: Arc::new([]),
             sessions,
@@ -246,22 +246,4 @@ impl Holding {
 
 fn key(hold: &Hold) -> usize {
     Arc::as_ptr(&hold.shards).cast::<HeldShard>().addr()
-}
-
-/// Puts shards together that stand at the same place.
-fn group(shards: &[(Shard, postrider_core::Epoch)], places: &[Arc<ShardPosition>]) -> Vec<ShardPosition> {
-    let mut groups: Vec<(&Arc<ShardPosition>, ShardSet)> = Vec::new();
-    for (shard, _) in shards {
-        let Some(place) = places.get(usize::from(shard.0)) else { continue };
-        match groups.iter_mut().find(|(at, _)| Arc::ptr_eq(at, place)) {
-            Some((_, group)) => group.insert(*shard),
-            None => groups.push((place, ShardSet::of([*shard]))),
-        }
-    }
-    let place = |(at, shards): (&Arc<ShardPosition>, ShardSet)| ShardPosition {
-        shards,
-        window: at.window.clone(),
-        last_id: at.last_id,
-    };
-    groups.into_iter().map(place).collect()
 }

@@ -5,6 +5,9 @@
 //! | oldest | stands before the first event | everything |
 //! | now | stands at the present moment | what becomes visible later, whatever its id |
 //! | id, time | from the first event to the present moment, read up to the id before | what is visible now with a larger id, and what becomes visible later |
+//!
+//! A subscription that is *moved* to an id or a time may have its window end earlier, where its old one did, so that it
+//! loses nothing that it has not read: see [`ShardPosition::moved`].
 
 use std::sync::Arc;
 
@@ -32,6 +35,22 @@ impl Place {
     /// The same of all shards of a subscription.
     pub(crate) fn of_all(&self) -> ShardPosition {
         ShardPosition { shards: ShardSet::ALL, window: self.window.clone(), last_id: self.last_id }
+    }
+
+    /// The same for shards that stood somewhere before.
+    pub(crate) fn of_moved(&self, start: Start, stood: &[ShardPosition]) -> Vec<ShardPosition> {
+        if matches!(start, Start::Oldest | Start::Now) {
+            return vec![self.of_all()];
+        }
+        let mut places: Vec<ShardPosition> = Vec::new();
+        for moved in stood.iter().map(|stood| stood.moved(self.last_id, &self.window.to)) {
+            // Shards whose windows end at one moment stand at one place from now on.
+            match places.iter_mut().find(|place| place.window.to == moved.window.to) {
+                Some(place) => place.shards = place.shards.union(moved.shards),
+                None => places.push(moved),
+            }
+        }
+        places
     }
 
     /// The place as people see it.

@@ -101,6 +101,27 @@ pub(crate) async fn position_newest(
     })
 }
 
+/// Puts those of some shards together that stand at the same place.
+pub(crate) fn positions_apart(
+    places: &[Arc<ShardPosition>],
+    shards: impl IntoIterator<Item = Shard>,
+) -> Vec<ShardPosition> {
+    let mut groups: Vec<(&Arc<ShardPosition>, ShardSet)> = Vec::new();
+    for shard in shards {
+        let Some(place) = places.get(usize::from(shard.0)) else { continue };
+        match groups.iter_mut().find(|(at, _)| Arc::ptr_eq(at, place)) {
+            Some((_, group)) => group.insert(shard),
+            None => groups.push((place, ShardSet::of([shard]))),
+        }
+    }
+    let place = |(at, shards): (&Arc<ShardPosition>, ShardSet)| ShardPosition {
+        shards,
+        window: at.window.clone(),
+        last_id: at.last_id,
+    };
+    groups.into_iter().map(place).collect()
+}
+
 fn position_read(row: &Row) -> Result<ShardPosition, tokio_postgres::Error> {
     let from: Option<SnapshotValue> = row.try_get(2)?;
     let to: SnapshotValue = row.try_get(3)?;

@@ -8,7 +8,7 @@ use crate::error::Doing;
 use crate::lane::{lane_advance, lane_read};
 use crate::lock::lock_retention;
 use crate::place::place_of;
-use crate::position::{SHARDS, position_newest, position_put};
+use crate::position::{SHARDS, position_newest, position_put, positions_apart};
 use crate::queue::letters::queue_cut;
 use crate::session::Tx;
 use crate::shard::shards_free;
@@ -22,8 +22,8 @@ pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor:
     let id = subscription.id;
     let place = place_of(tx, to).await?;
     // A seek is also how a lost position is mended.
-    let from = match position_newest(tx, id, SHARDS).await {
-        Ok(places) => places.iter().map(|place| place.last_id).min().map(|last_id| last_id.to_string()),
+    let stood = match position_newest(tx, id, SHARDS).await {
+        Ok(places) => Some(positions_apart(&places, ShardSet::ALL.iter())),
         Err(error) if error.kind() == ErrorKind::Corrupt => None,
         Err(error) => return Err(error),
     };
@@ -40,8 +40,12 @@ pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor:
         queue_cut(tx, &subscription, place.last_id).await?;
     }
     shards_free(tx, id, None, ShardSet::ALL).await?;
-    position_put(tx, id, &place.of_all()).await?;
-    let from = from.as_deref().unwrap_or("nowhere");
+    let stands = stood.as_ref().map_or_else(|| vec![place.of_all()], |stood| place.of_moved(to, stood));
+    for stands in &stands {
+        position_put(tx, id, stands).await?;
+    }
+    let from = stood.iter().flatten().map(|stood| stood.last_id).min();
+    let from = from.map_or_else(|| "nowhere".to_owned(), |last_id| last_id.to_string());
     let detail = format!("from {from} to {}", place.position());
     Entry { actor, action: "subscription_seek", detail: Some(&detail) }.write(tx, name).await?;
     Ok(place.position())

@@ -305,6 +305,7 @@ macro_rules! conformance_tests {
                 a_seek_fences_the_owner,
                 a_seek_removes_the_rows_above_it,
                 a_seek_forward_keeps_the_rows,
+                a_seek_back_keeps_what_was_not_read,
                 a_deleted_subscription_is_gone,
                 a_recreated_subscription_begins_afresh,
             ]

@@ -58,6 +58,7 @@ fn every_seed_keeps_every_promise() {
         ("lost connections", total.cut_offs, 50),
         ("rotations", total.rotated, 50),
         ("removed rows", total.removed, 100),
+        ("seeks", total.seeks, 100),
     ];
     for (what, found, least) in met {
         assert!(found >= least * (count / 100), "{count} seeds met only {found} {what}");

@@ -46,6 +46,25 @@ impl ShardPosition {
         self.window.covers(xid, id, self.last_id)
     }
 
+    /// Where these shards stand once they were moved to what follows `last_id`, at the moment `now`.
+    ///
+    /// ```text
+    ///   what was covered        from.sees ∨ (to.sees ∧ id ≤ old last_id)
+    ///   what is covered then    to.sees ∧ id ≤ last_id
+    /// ```
+    ///
+    /// A move back ends the window where it ended before, and not now: a transaction that was open at its end may have
+    /// committed since, with ids below the new place. It was never read, so that it must stay ahead. For every
+    /// `last_id` at or below the old one the new position covers only what the old one did. Ids above the window's end
+    /// were drawn after it: to pass over them means to pass over all that is visible now, which is what was asked for.
+    /// What is not visible now stays ahead either way.
+    #[must_use]
+    pub fn moved(&self, last_id: EventId, now: &Arc<Tick>) -> Self {
+        let to = if last_id.0 > self.window.to.seq() { now } else { &self.window.to };
+        let window = Window { from: Arc::new(Tick::start()), to: Arc::clone(to) };
+        Self { shards: self.shards, window, last_id }
+    }
+
     fn is_at_end(&self) -> bool {
         self.window.ends_at(self.last_id)
     }

@@ -238,6 +238,24 @@ impl<'a> Shards<'a> {
         EventId(place.window.to.seq())
     }
 
+    /// Moves all shards to what follows an id; the rows that this may pass over. Those that lie between a shard's last id
+    /// and the new one, and, if the new one is beyond all ids of the shard's moment, whatever is visible below it.
+    fn seek(&mut self, last_id: EventId, now: &Arc<Tick>) -> Vec<i64> {
+        let mut passed_over = Vec::new();
+        for place in &mut self.places {
+            let beyond = last_id.0 > place.window.to.seq();
+            let ahead = |row: &&Row| {
+                place.shards.contains(Shard((row.id % SHARDS) as u16))
+                    && row.id <= last_id.0
+                    && now.snapshot.sees(row.xid)
+                    && (beyond || (row.id > place.last_id.0 && place.window.to.snapshot.sees(row.xid)))
+            };
+            passed_over.extend(self.server.committed.iter().filter(ahead).map(|row| row.id));
+            *place = place.moved(last_id, now);
+        }
+        passed_over
+    }
+
     fn stand(&mut self, reached: Vec<ShardPosition>) {
         for place in reached {
             for shard in place.shards.iter() {
@@ -273,6 +291,33 @@ proptest! {
         let mut all: Vec<i64> = server.committed.iter().map(|row| row.id).collect();
         all.sort_unstable();
         prop_assert_eq!(delivered, all);
+    }
+
+    /// However owners stop, shards stand apart, and moves follow each other.
+    #[test]
+    fn a_move_never_passes_over_what_was_not_asked_for(
+        server in history(),
+        lives in prop::collection::vec((any::<u64>(), any::<usize>(), 0usize..40, any::<Option<i64>>()), 0..12),
+    ) {
+        let mut shards = Shards::new(&server);
+        let mut passed_over: BTreeSet<i64> = BTreeSet::new();
+        let mut tick = 0;
+        for (held, ticks, most, to) in lives {
+            // Moments follow each other; somebody moves the shards at a moment that the reader has not seen.
+            tick = (tick + ticks % 3).min(server.ticks.len() - 1);
+            shards.live(ShardSet(held), &server.ticks[tick], most);
+            if let Some(to) = to {
+                tick = (tick + ticks / 3 % 2).min(server.ticks.len() - 1);
+                let now = &server.ticks[tick];
+                let last_id = EventId(to.rem_euclid(now.seq() + 1));
+                passed_over.extend(shards.seek(last_id, now));
+            }
+        }
+        shards.live(ShardSet::ALL, server.ticks.last().unwrap(), usize::MAX);
+        let delivered: BTreeSet<i64> = shards.delivered.iter().map(|row| row.id).collect();
+        for row in &server.committed {
+            prop_assert!(delivered.contains(&row.id) || passed_over.contains(&row.id), "{:?} is lost", row);
+        }
     }
 
     #[test]

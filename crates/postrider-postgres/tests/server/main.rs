@@ -29,6 +29,7 @@ mod queue_limits;
 mod queues;
 mod relay;
 mod schedules;
+mod seeks;
 mod sharing;
 mod sizes;
 mod slots;

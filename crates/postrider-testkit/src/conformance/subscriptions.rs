@@ -228,6 +228,22 @@ pub async fn a_seek_forward_keeps_the_rows<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
+/// What a subscription had not read before it was moved back is read as well, once.
+pub async fn a_seek_back_keeps_what_was_not_read<R: Rig>(rig: &R) -> Kept {
+    let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
+    let read = emit_of(rig, "a", 3).await?;
+    owner.settle_rows(read[2].id, Vec::new()).await?;
+    let unread = emit_of(rig, "b", 2).await?;
+    let all: Vec<EventId> = read.iter().chain(&unread).map(|event| event.id).collect();
+    for (to, expected) in [(all[2], &all[2..]), (all[1], &all[1..]), (all[3], &all[3..])] {
+        rig.store().subscription_seek(SUBSCRIPTION, Start::Id(to), ACTOR).await?;
+        let owner = Owner::of(rig.store(), SUBSCRIPTION).await?;
+        assert_eq!(ids(&owner.read_all().await?), expected);
+        rig.store().member_leave(owner.member).await?;
+    }
+    Ok(())
+}
+
 /// A deleted subscription is gone with all its state, and its owner is fenced.
 pub async fn a_deleted_subscription_is_gone<R: Rig>(rig: &R) -> Kept {
     let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;

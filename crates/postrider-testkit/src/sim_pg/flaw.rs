@@ -37,6 +37,9 @@ pub enum Flaw {
     TruncateWithoutCopy,
     /// Shards are given to another member before what was done of them is settled.
     HandOverUnsettled,
+    /// A subscription that is moved back ends its window at the present moment, so that it covers what has committed
+    /// since it last looked.
+    MovedToNow,
     /// Progress is the largest id that was seen.
     MaxIdCursor,
     /// Progress is the oldest running xid; rows below it are read by xid and id.
@@ -50,7 +53,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All that do harm.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NextXidIsXmax,
         Self::RungBeforeSequence,
         Self::PositionOutlivesCrash,
@@ -65,6 +68,7 @@ impl Flaw {
         Self::RotateIntoFull,
         Self::TruncateWithoutCopy,
         Self::HandOverUnsettled,
+        Self::MovedToNow,
         Self::MaxIdCursor,
         Self::HorizonCursor,
     ];

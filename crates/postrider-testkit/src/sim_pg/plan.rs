@@ -43,6 +43,9 @@ pub struct Plan {
     pub reach: i64,
     /// Whether leaves are rotated and emptied.
     pub retention: bool,
+    /// Probability per turn of an owner that its subscription is moved back. Not where leaves are emptied: what comes again
+    /// of a key then has gaps.
+    pub seek: f64,
 }
 
 /// Where a subscription starts.
@@ -67,7 +70,7 @@ impl Plan {
         let starts = [SimStart::Oldest, SimStart::Now, SimStart::Back(rng.i64(0..30))];
         let subscriptions = (0..rng.usize(1..4)).map(|_| starts[rng.usize(0..3)]).collect();
         let members = rng.usize(1..4);
-        Self {
+        let mut plan = Self {
             seed,
             first_xid: Xid(if rng.bool() { (1 << 32) - rng.u64(1..60) } else { rng.u64(3..1000) }),
             turns: rng.u32(1_000..6_000),
@@ -87,6 +90,11 @@ impl Plan {
             room: rng.usize(1..20),
             reach: [0, 5, 50, 10_000][rng.usize(0..4)],
             retention: rng.bool(),
+            seek: 0.0,
+        };
+        if !plan.retention && rng.bool() {
+            plan.seek = 0.01;
         }
+        plan
     }
 }

@@ -47,6 +47,8 @@ pub struct Report {
     pub rotated: u64,
     /// Rows that were removed with their leaves.
     pub removed: u64,
+    /// Times that a subscription was moved back.
+    pub seeks: u64,
 }
 
 impl Report {
@@ -65,6 +67,7 @@ impl Report {
             rotated,
             removed,
             hand_overs,
+            seeks,
             ..
         } = other;
         self.events += events;
@@ -86,6 +89,7 @@ impl Report {
         self.rotated += rotated;
         self.removed += removed;
         self.hand_overs += hand_overs;
+        self.seeks += seeks;
     }
 }
 
@@ -127,10 +131,14 @@ pub fn run(plan: &Plan, flaw: Option<Flaw>) -> Result<Report, Box<Broken>> {
 /// The plan under which a flaw can show itself.
 fn circumstances(plan: &Plan, flaw: Option<Flaw>) -> Plan {
     let mut plan = plan.clone();
+    if flaw == Some(Flaw::SettledByOlderXid) {
+        // Its owner has a transaction open all the time.
+        plan.seek = 0.0;
+    }
     match flaw {
         // They have no memory to lose, and fail without.
         Some(Flaw::MaxIdCursor | Flaw::HorizonCursor) => {
-            (plan.crash, plan.restart, plan.retention) = (0.0, 0.0, false);
+            (plan.crash, plan.restart, plan.retention, plan.seek) = (0.0, 0.0, false, 0.0);
             plan.subscriptions.truncate(1);
         }
         // Where windows wait for the disk it does no harm.
@@ -141,6 +149,7 @@ fn circumstances(plan: &Plan, flaw: Option<Flaw>) -> Plan {
         Some(Flaw::SettledByOlderXid) if plan.seed % 2 == 1 => {
             (plan.trust, plan.unflushed, plan.foreign, plan.crash) = (true, 0.0, 4, 0.003);
         }
+        Some(Flaw::MovedToNow) => (plan.seek, plan.retention) = (0.01, false),
         _ => {}
     }
     plan

@@ -1,8 +1,10 @@
 //! What subscriptions store: a position, and rows for exceptions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use postrider_core::log::{Tick, Window};
+use postrider_core::log::{ShardPosition, Tick, Window};
+use postrider_core::{EventId, ShardSet};
 
 use super::Row;
 
@@ -36,6 +38,15 @@ pub(super) struct Progress {
 impl StoredPosition {
     pub(super) fn of(window: &Window, last_id: i64) -> Self {
         Self { from: Tick::clone(&window.from), to: Tick::clone(&window.to), last_id }
+    }
+
+    /// The same as a place of shards.
+    pub(super) fn place(&self) -> ShardPosition {
+        ShardPosition {
+            shards: ShardSet::ALL,
+            window: Window { from: Arc::new(self.from.clone()), to: Arc::new(self.to.clone()) },
+            last_id: EventId(self.last_id),
+        }
     }
 
     /// Whether the row is behind it: the rule of [`Window::covers`].

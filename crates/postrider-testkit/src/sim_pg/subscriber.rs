@@ -26,6 +26,9 @@ const SPAN_MAX: usize = 40;
 /// Turns that a key's events in memory are forgotten for by [`Flaw::HandBackBeforeMemory`].
 const FORGOTTEN_TURNS: u64 = 40;
 
+/// Ids that a subscription is moved back by at the most.
+const SEEK_IDS_MAX: usize = 30;
+
 /// Whether a subscription wants events of a key. Every other one leaves some out.
 pub(super) fn wants(subscription: usize) -> fn(u32) -> bool {
     if subscription % 2 == 1 { |key| key % 3 != 1 } else { |_| true }
@@ -37,6 +40,8 @@ enum Ended {
     Done,
     /// Another member has the next turn.
     HandedOver,
+    /// Somebody has moved the subscription.
+    Moved,
 }
 
 /// Delivers to a subscription until all is quiet and done, by one member after the other.
@@ -59,6 +64,7 @@ pub(super) async fn subscribe(world: Rc<World>, members: Vec<Rc<Reader>>, number
             Ok(Ended::Done) => return,
             // In order: nothing that comes again is explained by it.
             Ok(Ended::HandedOver) => world.count(|report| report.hand_overs += 1),
+            Ok(Ended::Moved) => world.count(|report| report.seeks += 1),
             Err(Lost) => {
                 reader.reconnect();
                 world.witness.borrow_mut().reloaded(number);
@@ -138,6 +144,13 @@ impl Owner {
             turn().await;
             self.turns += 1;
             let quiet = self.world.quiet.get();
+            let plan = &self.world.plan;
+            if plan.seek > 0.0 && !self.world.ending.get() && self.world.chance(plan.seek) {
+                // What was done and not settled comes again.
+                seek(&self.world, self.connection.session, self.number).await?;
+                self.world.witness.borrow_mut().reloaded(self.number);
+                return Ok(Ended::Moved);
+            }
             if self.world.chance(self.world.plan.hand_over) {
                 self.drain().await?;
                 return Ok(Ended::HandedOver);
@@ -376,14 +389,40 @@ async fn create(world: &World, session: Session, number: usize) -> Result<(), Lo
     let stored = StoredPosition::of(&window, EventId(last_id).0);
     let position = Some(stored.clone());
     let settlement = Settlement { subscription: number, position, rows: Vec::new(), done: Vec::new() };
-    world.pg.borrow_mut().begin(session)?;
-    world.pg.borrow_mut().settle(session, settlement)?;
-    turn().await;
-    let written = world.pg.borrow_mut().commit_write(session)?;
-    // On disk it exists, even if nobody has been told when the server dies.
-    world.pg.borrow_mut().flush(written);
+    place(world, session, settlement).await?;
     world.witness.borrow_mut().created(number, stored);
     world.created.set(world.created.get() + 1);
     turn().await;
     world.pg.borrow_mut().commit_show(session)
+}
+
+/// Moves a subscription back, by what is stored of it and what the server looks like, whatever its owner has read.
+async fn seek(world: &World, session: Session, number: usize) -> Result<(), Lost> {
+    let probe = probe(world, session).await?;
+    let now = Arc::new(Tick::fresh(&probe));
+    let progress = world.pg.borrow().progress.get(&number).cloned().ok_or(Lost)?;
+    let stored = progress.position.ok_or(Lost)?;
+    let last_id = stored.last_id.saturating_sub(world.below(SEEK_IDS_MAX) as i64).max(0);
+    let moved = if world.has(Flaw::MovedToNow) {
+        Window { from: Arc::new(Tick::start()), to: now }
+    } else {
+        stored.place().moved(EventId(last_id), &now).window
+    };
+    let position = StoredPosition::of(&moved, last_id);
+    world.witness.borrow_mut().moved(number, position.clone());
+    let done = progress.rows.keys().copied().filter(|id| *id > last_id).collect();
+    let settlement = Settlement { subscription: number, position: Some(position), rows: Vec::new(), done };
+    place(world, session, settlement).await?;
+    turn().await;
+    world.pg.borrow_mut().commit_show(session)
+}
+
+/// Writes a position that is on disk before anybody sees it, even if nobody has been told when the server dies.
+async fn place(world: &World, session: Session, settlement: Settlement) -> Result<(), Lost> {
+    world.pg.borrow_mut().begin(session)?;
+    world.pg.borrow_mut().settle(session, settlement)?;
+    turn().await;
+    let written = world.pg.borrow_mut().commit_write(session)?;
+    world.pg.borrow_mut().flush(written);
+    Ok(())
 }

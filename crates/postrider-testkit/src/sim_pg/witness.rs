@@ -56,6 +56,8 @@ pub(super) struct Witness {
 #[derive(Debug, Default)]
 struct Seen {
     start: Option<StoredPosition>,
+    /// Where it was moved back to.
+    moved: Vec<StoredPosition>,
     /// How often it began again from what is stored.
     lives: u64,
     keys: BTreeMap<u32, Last>,
@@ -79,6 +81,11 @@ impl Witness {
     /// A subscription was created, durably, with this position.
     pub(super) fn created(&mut self, subscription: usize, start: StoredPosition) {
         self.subscriptions[subscription].start = Some(start);
+    }
+
+    /// A subscription is about to be moved back, to this position.
+    pub(super) fn moved(&mut self, subscription: usize, to: StoredPosition) {
+        self.subscriptions[subscription].moved.push(to);
     }
 
     /// A subscription goes on from what is stored: what it did since may come again.
@@ -125,7 +132,8 @@ impl Witness {
             }
             for (row, _) in seen.rows.values() {
                 let committed = pg.committed_as(row.token);
-                if !wants(subscription, row) || committed.is_none_or(|row| start.covers(row)) {
+                let covered = |row: &Row| seen.moved.iter().chain([start]).all(|place| place.covers(row));
+                if !wants(subscription, row) || committed.is_none_or(covered) {
                     self.violations.push(Violation::Invented(subscription, *row));
                 }
             }
