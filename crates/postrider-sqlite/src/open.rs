@@ -1,5 +1,7 @@
 //! Is the file fit for use? Every doubt is raised before anything is written.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use postrider_core::{Error, ErrorKind, Result};
@@ -23,6 +25,9 @@ const STATEMENTS_MAX: usize = 128;
 pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
     version_check(rusqlite::version_number())?;
     let path = path_check(options)?;
+    if options.create && !path.exists() {
+        create_private(&path);
+    }
     let mut conn = connect(&path, options)?;
     let version = migrate::schema_found(&conn).map_err(|error| unfit(&path, error))?;
     migrate::schema_fit(&path, version.as_ref())?;
@@ -36,6 +41,19 @@ pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
     conn.pragma_update(None, "synchronous", "full").doing("set when commits are flushed")?;
     migrate::migrate(&mut conn, &path)?;
     Ok(conn)
+}
+
+/// Makes an empty file that only its owner may read and write; SQLite gives its WAL the same mode. It is made beside its place
+/// and linked there, so that nobody has it open before that, and no descriptor of it is closed while SQLite may hold
+/// locks. Where that fails, SQLite makes the file, and says what is wrong if it cannot either.
+fn create_private(path: &Path) {
+    let beside = path.with_added_extension(format!("new-{}", std::process::id()));
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
+    if made.is_ok() {
+        // Somebody else may have been faster.
+        drop(std::fs::hard_link(&beside, path));
+        drop(std::fs::remove_file(&beside));
+    }
 }
 
 /// Opens the file for reading only, after [`open_writer`] has found it fit.

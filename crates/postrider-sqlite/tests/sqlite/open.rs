@@ -162,3 +162,27 @@ async fn a_closed_store_is_one_complete_file() {
     let copy = SqliteStore::open(SqliteOptions::new(dir.path().join("copy.db"))).await.unwrap();
     assert!(copy.event_get(ids[1]).await.unwrap().is_some());
 }
+
+#[tokio::test]
+async fn a_file_that_is_made_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("p.db");
+    let store = SqliteStore::open(SqliteOptions::new(&path)).await.unwrap();
+    store.event_emit(vec![Event::new("order")]).await.unwrap();
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    for name in names {
+        let mode = std::fs::metadata(&name).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", name.display());
+    }
+    let shared = dir.path().join("shared.db");
+    std::fs::write(&shared, "").unwrap();
+    std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o660)).unwrap();
+    SqliteStore::open(SqliteOptions::new(&shared)).await.unwrap();
+    assert_eq!(
+        std::fs::metadata(&shared).unwrap().permissions().mode() & 0o777,
+        0o660,
+        "as its owner wanted it"
+    );
+}
