@@ -53,7 +53,8 @@ pub(crate) struct Args {
 /// Options that every command takes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct GlobalArgs {
-    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none] [default: sqlite://postrider.db]
+    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none], or env:NAME or file:PATH where that
+    /// is written, so that no password is typed [default: sqlite://postrider.db]
     // Its value may hold a password, so neither the help nor a usage error may repeat it.
     #[arg(
         long,
@@ -718,9 +719,12 @@ pub(crate) struct WhichArgs {
 pub(crate) enum StoreCommand {
     /// Bring the store to this version's schema; it is created if it is absent
     Migrate {
-        /// Print the SQL instead of running it
+        /// Print the SQL instead of running it: for a tool that runs it in a transaction of its own
         #[arg(long)]
         sql: bool,
+        /// Put a transaction around the SQL, for use without such a tool
+        #[arg(long, requires = "sql")]
+        transaction: bool,
     },
     /// Create four roles in PostgreSQL (producer, relay, operator, reader) and grant each what it needs
     Roles {

@@ -22,15 +22,16 @@ mod tests;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use postrider_core::{Error, ErrorKind, Result};
-use postrider_sinks::{Secret, SinkSpec};
+use postrider_sinks::SinkSpec;
 use toml::Spanned;
 
-pub(crate) use problem::{Problem, Problems};
+pub(crate) use problem::Problems;
 pub(crate) use schema::schema;
 
 use self::document::{Document, Table};
@@ -41,16 +42,36 @@ use crate::args::{
 };
 use crate::commands::relay::{Ends, Plan, Route, StoreSpec};
 use crate::commands::subscription;
+use crate::store_url::url_of;
 
 /// Where a config is, and what was typed beside it. It can be read again.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     path: PathBuf,
     store: Option<String>,
+    store_from: StoreFrom,
     once: bool,
     drain_within: Option<Duration>,
     retention: Option<Duration>,
     pid_file: Option<PathBuf>,
+}
+
+/// Who named a store beside the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreFrom {
+    /// `--store`: that is meant for this file.
+    Typed,
+    /// `POSTRIDER_STORE`, which may be set for other commands.
+    Environment,
+}
+
+impl StoreFrom {
+    fn of_this_process() -> Self {
+        let is_option = |word: std::ffi::OsString| {
+            word == "--store" || word.to_str().is_some_and(|word| word.starts_with("--store="))
+        };
+        if std::env::args_os().any(is_option) { Self::Typed } else { Self::Environment }
+    }
 }
 
 impl Source {
@@ -59,6 +80,7 @@ impl Source {
         Some(Self {
             path: args.config.clone()?,
             store: global.store.clone(),
+            store_from: StoreFrom::of_this_process(),
             once: args.once,
             drain_within: args.drain_within,
             retention: args.retention,
@@ -72,8 +94,11 @@ impl Source {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         self.understand(&text, environment).map_err(|problems| {
-            let count = problems.0.len();
-            let what = if count == 1 { "a mistake".to_owned() } else { format!("{count} mistakes") };
+            let what = match problems.told.len() {
+                1 => "a mistake".to_owned(),
+                count if problems.more => format!("{count} mistakes or more"),
+                count => format!("{count} mistakes"),
+            };
             Error::invalid(format!("`{}` has {what}", self.path.display())).with_source(problems)
         })
     }
@@ -88,12 +113,18 @@ impl Source {
         document.put_variables(&variables);
         let top = document.top();
         let keys = document.read::<FileKeys>(&top).unwrap_or_default();
-        let mut reader = Reader { stores: BTreeMap::new(), sinks: BTreeMap::new(), document };
+        let is_set = self.store.is_some() && self.store_from == StoreFrom::Environment;
+        let mut reader = Reader { stores: BTreeMap::new(), sinks: BTreeMap::new(), document, is_set };
         reader.read_stores(self.store.as_ref().or(keys.store.as_ref()), self.store.is_some());
         reader.read_sinks();
         let routes = reader.read_subscriptions();
-        reader.document.is_sound()?;
+        let log_format = keys.log_format;
+        reader.document.is_sound().map_err(|problems| Problems { log_format, ..problems })?;
+        let takes_over = is_set && keys.store.as_ref().is_some_and(|key| Some(key) != self.store.as_ref());
+        let takes_over =
+            takes_over.then(|| "POSTRIDER_STORE is used instead of the file's key `store`".to_owned());
         Ok(Plan {
+            warnings: takes_over.into_iter().collect(),
             routes,
             ends: Ends::once(self.once),
             drain_within: self
@@ -108,21 +139,35 @@ impl Source {
     }
 }
 
+/// Reads a config, of which there is so much and no more. A device never ends, and a pipe may never begin; `/dev/null` stands for
+/// a config that the environment has all of.
 fn read_file(path: &Path) -> Result<String> {
     /// A config of thousands of subscriptions fits.
-    const BYTES_MAX: u64 = 8 * 1024 * 1024;
+    const BYTES_MAX: u64 = 1024 * 1024;
     let shown = path.display();
-    let size = std::fs::metadata(path).map(|found| found.len());
-    if size.as_ref().is_ok_and(|size| *size > BYTES_MAX) {
-        return Err(Error::invalid(format!("`{shown}` has more than {BYTES_MAX} bytes: it is no config")));
+    if path == Path::new("/dev/null") {
+        return Ok(String::new());
     }
-    std::fs::read_to_string(path).map_err(|error| {
+    let read = || {
+        let mut text = String::new();
+        let found = std::fs::metadata(path)?;
+        if !found.is_file() {
+            return Err(std::io::Error::other("it is not a file"));
+        }
+        std::fs::File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = read().map_err(|error| {
         let kind = match error.kind() {
             std::io::ErrorKind::NotFound => ErrorKind::NotFound,
             _ => ErrorKind::Invalid,
         };
         Error::new(kind, format!("cannot read the config `{shown}`")).with_source(error)
-    })
+    })?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(Error::invalid(format!("`{shown}` has more than {BYTES_MAX} bytes: it is no config")));
+    }
+    Ok(text)
 }
 
 /// What has been understood so far.
@@ -131,12 +176,17 @@ struct Reader<'t> {
     /// By name; none if what is written of it is wrong. The store of the key `store` has no name.
     stores: BTreeMap<Option<String>, Option<(String, SourceArgs)>>,
     sinks: BTreeMap<String, Option<SinkSpec>>,
+    /// Whether the store without a name comes from the environment.
+    is_set: bool,
 }
 
 impl<'t> Reader<'t> {
     /// The key `store` and the tables `stores`.
     fn read_stores(&mut self, store: Option<&String>, typed: bool) {
         for (name, table) in self.document.section("stores") {
+            if self.document.is_full() {
+                return;
+            }
             let keys = self.document.read::<StoreKeys>(&table).unwrap_or_default();
             let source = keys.source();
             let url = self.required(&table, "url", keys.url, "a store");
@@ -158,14 +208,15 @@ impl<'t> Reader<'t> {
 
     /// The URL itself, read from where it is; none, with a mistake noted, if it names no store.
     fn store_url(&mut self, written: &str, source: SourceArgs, at: &Range<usize>) -> Option<String> {
-        let read = written.parse::<Secret>().and_then(|secret| secret.read());
-        let checked =
-            read.and_then(|url| StoreSpec::new(url.expose(), source).map(|_| url.expose().to_owned()));
+        let checked = url_of(written).and_then(|url| StoreSpec::new(&url, source).map(|_| url));
         checked.map_err(|error| self.document.problem(at.clone(), error.to_string(), None)).ok()
     }
 
     fn read_sinks(&mut self) {
         for (name, table) in self.document.section("sinks") {
+            if self.document.is_full() {
+                return;
+            }
             let spec = sink::read(&mut self.document, &table);
             self.sinks.insert(name.into_inner(), spec);
         }
@@ -180,6 +231,9 @@ impl<'t> Reader<'t> {
             self.document.problem(0..0, "there is no subscription to deliver", Some(hint));
         }
         for (name, table) in subscriptions {
+            if self.document.is_full() {
+                break;
+            }
             let keys = self.document.read::<SubscriptionKeys>(&table).unwrap_or_default();
             let settings = keys.settings();
             if let Err(error) = subscription::new_subscription(name.get_ref(), &settings).check() {
@@ -208,6 +262,7 @@ impl<'t> Reader<'t> {
         let named = keys.store.clone();
         let found = match &named {
             Some(_) => self.stores.get(&named),
+            None if self.is_set && self.stores.len() > 1 => return self.store_set(name, keys),
             None => self
                 .stores
                 .get(&None)
@@ -222,6 +277,28 @@ impl<'t> Reader<'t> {
         let spec = StoreSpec::new(&url, source);
         let at = at(table, "source");
         spec.map_err(|error| self.document.problem(at, error.to_string(), None)).ok()
+    }
+
+    /// The store of a subscription that names none, where the file has stores of its own and the environment names one too. That
+    /// may be meant for other commands, so it counts only if it is the store that the file would have chosen.
+    fn store_set(&mut self, name: &Spanned<String>, keys: &SubscriptionKeys) -> Option<StoreSpec> {
+        let set = self.stores.get(&None).cloned().flatten().map(|(url, _)| url);
+        let others: Vec<_> =
+            self.stores.iter().filter_map(|(name, store)| Some((name.as_ref()?, store))).collect();
+        let chosen = match others.as_slice() {
+            [(_, Some((url, source)))] if Some(url) == set.as_ref() => Some((url.clone(), *source)),
+            _ => None,
+        };
+        let Some((url, source)) = chosen else {
+            let known = others.first().map_or("NAME", |(name, _)| name.as_str());
+            let message = format!(
+                "POSTRIDER_STORE names another store than [stores.{known}], and this does not say in which it is"
+            );
+            let hint = format!("write store = \"{known}\", or unset POSTRIDER_STORE");
+            self.document.problem(name.span(), message, Some(hint));
+            return None;
+        };
+        StoreSpec::new(&url, SourceArgs { source: keys.source.unwrap_or(source.source), ..source }).ok()
     }
 
     /// Notes that a subscription is in no store that there is.

@@ -4,7 +4,7 @@
 
 use postrider_core::ErrorKind;
 
-use crate::config::Problem;
+use crate::config::Problems;
 use crate::text;
 
 /// Done.
@@ -15,13 +15,13 @@ pub(crate) const UNEXPECTED: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// The named thing does not exist.
 pub(crate) const NOT_FOUND: u8 = 3;
-/// The named thing exists already, in another shape.
+/// The named thing exists already: in another shape, or for another process.
 pub(crate) const CONFLICT: u8 = 4;
 /// The store cannot be reached or is locked; trying again may help.
 pub(crate) const UNAVAILABLE: u8 = 5;
 /// The store's content is damaged.
 pub(crate) const CORRUPT: u8 = 6;
-/// The store was made by a newer version.
+/// The store, or the server it is on, is of a version that this one cannot work with.
 pub(crate) const INCOMPATIBLE: u8 = 7;
 /// The store may not be written.
 pub(crate) const READ_ONLY: u8 = 8;
@@ -29,6 +29,8 @@ pub(crate) const READ_ONLY: u8 = 8;
 pub(crate) const CUT_OFF: u8 = 9;
 /// A check ran well and found problems.
 pub(crate) const FINDINGS: u8 = 10;
+/// The store was restored or copied from elsewhere and has not been adopted.
+pub(crate) const MOVED: u8 = 11;
 
 /// The table that `--help` ends with.
 pub(crate) const HELP: &str = "\
@@ -37,23 +39,26 @@ Exit codes:
    1  unexpected error
    2  the command line or the input breaks a rule; nothing was written
    3  the named thing does not exist
-   4  the named thing exists already, in another shape
+   4  the named thing exists already: in another shape, or for another process
    5  the store cannot be reached or is locked; trying again may help
    6  the store is damaged
-   7  the store was made by a newer version of postrider
+   7  the store or its server is of a version that this postrider cannot work with
    8  the store may not be written
    9  a drain was cut off by a second signal or by --drain-within; the rest is delivered again
-  10  a check found problems";
+  10  a check found problems
+  11  the store was restored or copied from elsewhere: see `postrider store adopt`";
 
 /// The code for an error: the one place where kinds become numbers.
 pub(crate) fn code_of(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Invalid => USAGE,
         ErrorKind::NotFound => NOT_FOUND,
-        ErrorKind::Conflict | ErrorKind::Fenced => CONFLICT,
-        ErrorKind::Busy | ErrorKind::Unavailable => UNAVAILABLE,
+        ErrorKind::Conflict => CONFLICT,
+        // Another member has it for now.
+        ErrorKind::Busy | ErrorKind::Fenced | ErrorKind::Unavailable => UNAVAILABLE,
         ErrorKind::Corrupt => CORRUPT,
         ErrorKind::Incompatible => INCOMPATIBLE,
+        ErrorKind::Moved => MOVED,
         ErrorKind::ReadOnly => READ_ONLY,
         // Kinds that a later core adds are unexpected until they get a number of their own.
         _ => UNEXPECTED,
@@ -72,6 +77,7 @@ pub(crate) fn word_of(kind: ErrorKind) -> &'static str {
         ErrorKind::ReadOnly => "read_only",
         ErrorKind::Corrupt => "corrupt",
         ErrorKind::Incompatible => "incompatible",
+        ErrorKind::Moved => "moved",
         _ => "internal",
     }
 }
@@ -83,10 +89,16 @@ pub(crate) fn error_json(kind: &str, code: u8, message: &str) -> String {
 }
 
 /// The mistakes of a config as `--json` tells them: one line for stderr.
-pub(crate) fn problems_json(message: &str, problems: &[Problem]) -> String {
+pub(crate) fn problems_json(message: &str, problems: &Problems) -> String {
     let kind = word_of(ErrorKind::Invalid);
     let body = serde_json::json!({
-        "error": { "kind": kind, "message": message, "exit_code": USAGE, "problems": problems }
+        "error": {
+            "kind": kind,
+            "message": message,
+            "exit_code": USAGE,
+            "problems": problems.told,
+            "problems_may_go_on": problems.more,
+        }
     });
     text::escape_json(&body.to_string()) + "\n"
 }
@@ -101,11 +113,12 @@ mod tests {
             (ErrorKind::Invalid, 2),
             (ErrorKind::NotFound, 3),
             (ErrorKind::Conflict, 4),
-            (ErrorKind::Fenced, 4),
+            (ErrorKind::Fenced, 5),
             (ErrorKind::Busy, 5),
             (ErrorKind::Unavailable, 5),
             (ErrorKind::Corrupt, 6),
             (ErrorKind::Incompatible, 7),
+            (ErrorKind::Moved, 11),
             (ErrorKind::ReadOnly, 8),
             (ErrorKind::Internal, 1),
         ] {
@@ -127,6 +140,7 @@ mod tests {
             READ_ONLY,
             CUT_OFF,
             FINDINGS,
+            MOVED,
         ] {
             assert!(HELP.lines().any(|line| line.starts_with(&format!("{code:>4}  "))), "{code}");
         }

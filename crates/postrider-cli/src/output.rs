@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::args::{ColorArg, GlobalArgs};
 use crate::config::Problems;
-use crate::{exit, text};
+use crate::{exit, log, text};
 
 /// What a command shows: serialized for machines, written on a page for people.
 pub(crate) trait View: Serialize {
@@ -29,6 +29,8 @@ pub(crate) struct Output {
     quiet: bool,
     page: Page,
     stderr_color: bool,
+    /// The terminal's width, if stderr is one.
+    stderr_width: Option<u16>,
 }
 
 impl Output {
@@ -44,6 +46,7 @@ impl Output {
                 now: Timestamp::from(SystemTime::now()),
             },
             stderr_color: wants_color(args.color, io::stderr().is_terminal()),
+            stderr_width: io::stderr().is_terminal().then(terminal_width).flatten(),
         }
     }
 
@@ -75,24 +78,47 @@ impl Output {
             return self.problems(error, problems);
         }
         let message = chain(error);
+        let (kind, code) = (exit::word_of(error.kind()), exit::code_of(error.kind()));
         if self.json {
-            let (kind, code) = (exit::word_of(error.kind()), exit::code_of(error.kind()));
             eprint_quietly(&exit::error_json(kind, code, &message));
+        } else if log::is_json() {
+            eprint_quietly(&log::json_line(&message, &[("kind", kind.into()), ("exit_code", code.into())]));
         } else {
-            let label = paint(self.stderr_color, Role::Bad, "error:");
-            eprint_quietly(&format!("{label} {}\n", text::escape(&message)));
+            self.error_line(&message);
         }
+    }
+
+    /// An error for people.
+    fn error_line(&self, message: &str) {
+        let label = paint(self.stderr_color, Role::Bad, "error:");
+        let message = text::escape(message);
+        let lines = match self.stderr_width {
+            Some(width) => text::wrap(&message, usize::from(width), "error: ".len(), "       "),
+            None => message.into_owned(),
+        };
+        eprint_quietly(&format!("{label} {lines}\n"));
     }
 
     /// The mistakes of a config, one a line.
     fn problems(&self, error: &Error, problems: &Problems) {
         if self.json {
-            eprint_quietly(&exit::problems_json(&error.to_string(), &problems.0));
+            eprint_quietly(&exit::problems_json(&error.to_string(), problems));
             return;
         }
-        let label = paint(self.stderr_color, Role::Bad, "error:");
-        for problem in &problems.0 {
-            eprint_quietly(&format!("{label} {}\n", text::escape(&problem.to_string())));
+        for problem in &problems.told {
+            if log::is_json() {
+                eprint_quietly(&log::json_line(&problem.to_string(), &problem.fields()));
+            } else {
+                self.error_line(&problem.to_string());
+            }
+        }
+        if problems.more {
+            let more = "there may be more mistakes: correct these first";
+            if log::is_json() {
+                eprint_quietly(&log::json_line(more, &[("exit_code", exit::USAGE.into())]));
+            } else {
+                self.error_line(more);
+            }
         }
     }
 
@@ -116,6 +142,13 @@ impl Output {
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
+}
+
+/// How wide the terminal is; none if that is too narrow to break lines.
+fn terminal_width() -> Option<u16> {
+    let mut table = comfy_table::Table::new();
+    table.use_stderr();
+    table.width().filter(|width| *width >= 40)
 }
 
 fn wants_color(choice: ColorArg, terminal: bool) -> bool {

@@ -7,6 +7,7 @@ use postrider_core::store::Wake;
 use postrider_core::{Error, ErrorKind, Result};
 use postrider_postgres::{OverBudget, PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
 use postrider_runtime::Summary;
+use postrider_sinks::Secret;
 use postrider_sqlite::{SqliteOptions, SqliteStore};
 use tokio::sync::mpsc;
 
@@ -28,21 +29,37 @@ pub(crate) enum StoreUrl {
 }
 
 impl StoreUrl {
-    /// Reads a URL. Errors name its scheme only, since the rest may hold a password.
+    /// Reads what was typed or set: a URL, or `env:NAME` or `file:PATH`, where it is.
+    pub(crate) fn typed(written: &str) -> Result<Self> {
+        Self::parse(&url_of(written)?)
+    }
+
+    /// Reads a URL. Errors repeat nothing of it but a scheme, since any part may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self> {
         const FORMS: &str = "write sqlite://FILE or postgres://USER@HOST/DATABASE";
-        match url.split_once(':').map(|(scheme, _)| scheme) {
+        let is_scheme = |text: &str| {
+            text.len() <= 20
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+        };
+        match url.split_once("://").map(|(scheme, _)| scheme) {
             Some("sqlite") => Ok(Self::Sqlite(url.to_owned())),
             Some("postgres" | "postgresql") => {
-                PostgresOptions::from_url(url).map(|options| Self::Postgres(Box::new(options)))
+                let options = PostgresOptions::from_url(url)?.libpq_password();
+                Ok(Self::Postgres(Box::new(options)))
             }
-            Some(scheme) => Err(Error::invalid(format!(
-                "the store URL begins with `{scheme}:`, which is unknown: {FORMS}"
+            Some(scheme) if is_scheme(scheme) => Err(Error::invalid(format!(
+                "the store URL begins with `{scheme}://`, which is unknown: {FORMS}"
             ))),
-            None if url.is_empty() => Err(Error::invalid(format!("the store URL is empty: {FORMS}"))),
-            None if url.contains('@') => Err(Error::invalid(format!("the store URL has no scheme: {FORMS}"))),
-            None => Err(Error::invalid(format!(
+            _ if url.starts_with("sqlite:") => Ok(Self::Sqlite(url.to_owned())),
+            _ if url.is_empty() => Err(Error::invalid(format!("the store URL is empty: {FORMS}"))),
+            _ if is_file_name(url) => Err(Error::invalid(format!(
                 "`{url}` is not a store URL: write sqlite://{url} for a file of this name"
+            ))),
+            _ if url.contains('=') => Err(Error::invalid(format!(
+                "the store is not named by pairs such as host=HOST: {FORMS}, or env:NAME or file:PATH for where that is written"
+            ))),
+            _ => Err(Error::invalid(format!(
+                "what names the store is no URL: {FORMS}, or env:NAME or file:PATH for where that is written"
             ))),
         }
     }
@@ -67,6 +84,19 @@ impl fmt::Display for StoreUrl {
     }
 }
 
+/// Whether something is the name of a database's file and nothing else.
+fn is_file_name(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    text.chars().all(is_plain) && [".db", ".sqlite", ".sqlite3"].iter().any(|ending| text.ends_with(ending))
+}
+
+/// The URL itself, read from where it is written.
+pub(crate) fn url_of(written: &str) -> Result<String> {
+    let read = written.parse::<Secret>().and_then(|secret| secret.read());
+    read.map(|url| url.expose().to_owned())
+        .map_err(|error| Error::new(error.kind(), format!("the store URL: {error}")))
+}
+
 fn shell_quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:._-+=@%,".contains(c);
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
@@ -76,8 +106,13 @@ fn shell_quoted(text: &str) -> String {
 pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8> {
     match &context.store_url {
         StoreUrl::Sqlite(url) => {
-            if let Action::Store(StoreCommand::Migrate { sql: true }) = action {
-                let script = Script { sql: postrider_sqlite::schema_sql() };
+            if let Action::Store(StoreCommand::Migrate { sql: true, transaction }) = action {
+                let sql = if transaction {
+                    postrider_sqlite::schema_transaction_sql()
+                } else {
+                    postrider_sqlite::schema_sql()
+                };
+                let script = Script { sql };
                 return context.output.show(&script).map(|()| exit::OK);
             }
             if let Some(told) = only_postgres(&action) {
@@ -86,14 +121,23 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
             let options = SqliteOptions::from_url(url)?
                 .create(action.absent_store() == Absent::Create)
                 .check(action.first_look() == FirstLook::Thorough);
+            let is_new = !options.path().exists();
             let store = SqliteStore::open(options).await?;
+            if is_new {
+                context.output.note(&format!("created {}", context.store_url));
+            }
             let done = commands::run(&store, action, context).await;
             store.close().await;
             done
         }
         StoreUrl::Postgres(options) => {
-            if let Action::Store(StoreCommand::Migrate { sql: true }) = action {
-                let script = Script { sql: postrider_postgres::schema_sql(options.schema_name())? };
+            if let Action::Store(StoreCommand::Migrate { sql: true, transaction }) = action {
+                let write = if transaction {
+                    postrider_postgres::schema_transaction_sql
+                } else {
+                    postrider_postgres::schema_sql
+                };
+                let script = Script { sql: write(options.schema_name())? };
                 return context.output.show(&script).map(|()| exit::OK);
             }
             let options = (**options).clone().migrate(action.absent_store() == Absent::Create);
@@ -276,12 +320,43 @@ mod tests {
 
     #[test]
     fn bad_urls_are_refused_without_repeating_secrets() {
-        for bad in ["", "user:secret@host", "mysql://user:secret@host/db", "secret@host"] {
+        for bad in [
+            "",
+            "user:secret@host",
+            "mysql://user:secret@host/db",
+            "secret@host",
+            "host=db password=secret",
+            "host=db password=a:secret://x",
+            "secret",
+            "postgres:secret",
+        ] {
             let message = StoreUrl::parse(bad).err().expect("refused").to_string();
             assert!(message.contains("sqlite://") && !message.contains("secret"), "{message}");
         }
+        for bad in
+            ["postgres://u:p@secret@h/db?x=1", "postgres://u:p?secret@h/db", "postgres://u:p/secret@h/db"]
+        {
+            let message = StoreUrl::parse(bad).err().expect("refused").to_string();
+            assert!(!message.contains("secret"), "{message}");
+        }
         let message = StoreUrl::parse("postrider.db").err().expect("refused").to_string();
         assert!(message.contains("sqlite://postrider.db"), "{message}");
+        let shown = StoreUrl::parse("postgres://u:p@secret@h/db").unwrap();
+        assert_eq!(
+            (shown.to_string(), shown.option()),
+            ("postgres://h/db".into(), " --store $POSTRIDER_STORE".into())
+        );
+    }
+
+    #[test]
+    fn a_url_may_be_written_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("url");
+        std::fs::write(&path, "postgres://u:secret@h/db\n").unwrap();
+        let read = StoreUrl::typed(&format!("file:{}", path.display())).unwrap();
+        assert_eq!(read.to_string(), "postgres://h/db");
+        let missing = StoreUrl::typed("env:POSTRIDER_TEST_NOT_SET").err().expect("refused").to_string();
+        assert!(missing.contains("`POSTRIDER_TEST_NOT_SET` is not set"), "{missing}");
     }
 
     #[test]

@@ -75,6 +75,27 @@ pub(crate) fn shorten(text: &str, chars_max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &text[..cut]))
 }
 
+/// Breaks a text between words so that its lines fit. The first has something of `begun` characters before it; the others begin
+/// with `indent`.
+pub(crate) fn wrap(text: &str, width: usize, begun: usize, indent: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    let mut column = begun;
+    for (index, word) in text.split(' ').enumerate() {
+        let chars = word.chars().count();
+        if index > 0 && column + 1 + chars > width {
+            lines.push('\n');
+            lines.push_str(indent);
+            column = indent.len();
+        } else if index > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += chars;
+    }
+    lines
+}
+
 /// A count with separators: `12,345`. Ids are written without, since people copy them.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -196,6 +217,13 @@ mod tests {
         assert_eq!(shorten("abcd", 3), "ab…");
         assert_eq!(shorten("üüüü", 2), "ü…");
         assert_eq!(shorten("ab", 0), "…");
+    }
+
+    #[test]
+    fn a_long_line_breaks_between_words() {
+        assert_eq!(wrap("one two three", 9, 4, "  "), "one\n  two\n  three");
+        assert_eq!(wrap("one two three", 80, 7, "  "), "one two three");
+        assert_eq!(wrap("averylongword x", 5, 0, ""), "averylongword\nx");
     }
 
     #[test]

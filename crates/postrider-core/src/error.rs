@@ -39,6 +39,8 @@ pub enum ErrorKind {
     Corrupt,
     /// The store was made by a version that this one does not understand.
     Incompatible,
+    /// The store was restored or copied from elsewhere, and somebody has to say that it goes on here.
+    Moved,
     /// Anything else; a bug or an unforeseen answer of the database.
     Internal,
 }
@@ -79,6 +81,7 @@ impl Error {
             | ErrorKind::ReadOnly
             | ErrorKind::Corrupt
             | ErrorKind::Incompatible
+            | ErrorKind::Moved
             | ErrorKind::Internal => false,
         }
     }

@@ -69,6 +69,12 @@ fn explained(error: tokio_postgres::Error, options: &PostgresOptions, mode: SslM
     if has_no_tls(&error) {
         return tls_missing(&what);
     }
+    if options.config.get_password().is_none() && wants_password(&error) {
+        return Error::invalid(format!(
+            "cannot {what}: the server wants a password and the store's URL has none: set PGPASSWORD, add a line to ~/.pgpass, \
+             or name the whole URL by --store env:NAME or --store file:PATH"
+        ));
+    }
     let is_refused = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
     let error = from_postgres(error, &what);
     if is_refused && mode == SslMode::Disable {
@@ -108,6 +114,11 @@ pub(crate) fn tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a r
 
 fn has_no_tls(error: &tokio_postgres::Error) -> bool {
     error.source().is_some_and(|cause| cause.to_string() == "server does not support TLS")
+}
+
+/// The client library has been asked for a password that it does not have.
+fn wants_password(error: &tokio_postgres::Error) -> bool {
+    error.source().is_some_and(|cause| cause.to_string() == "password missing")
 }
 
 fn advice(failed: &rustls::Error) -> &'static str {

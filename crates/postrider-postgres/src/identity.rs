@@ -47,7 +47,7 @@ pub(crate) async fn identify(tx: &Tx<'_>, options: &PostgresOptions) -> Result<S
         return Ok(id);
     }
     Err(Error::new(
-        ErrorKind::Incompatible,
+        ErrorKind::Moved,
         format!(
             "{options} was restored from a dump, upgraded or replicated from another server: its transaction numbers \
              mean nothing here, so that events could be lost. Stop the producers, run `postrider store adopt` once, and \

@@ -26,7 +26,7 @@
 //! |---|---|
 //! | [`emit`] | how does an event get into the caller's transaction? |
 //! | [`ack`] | how does a handler ack in its own transaction? |
-//! | `options`, `migrate`, `self_test` | which database, and is the server fit for use? |
+//! | `options`, `url`, `passfile`, `migrate`, `self_test` | which database, and is the server fit for use? |
 //! | `connect`, `tls` | is it the server it claims to be, and can others listen? |
 //! | `roles` | who may do what? |
 //! | `store`, `log_store` | which call does what? The way in to all below. |
@@ -127,6 +127,7 @@ mod member;
 mod migrate;
 mod options;
 mod outbox;
+mod passfile;
 mod place;
 mod pooler;
 mod position;
@@ -153,6 +154,7 @@ mod straggler;
 mod subscription;
 mod tls;
 mod turn;
+mod url;
 mod values;
 mod wake;
 mod wal;
@@ -162,7 +164,7 @@ pub use tokio_postgres;
 
 pub use adopt::Adopted;
 pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
-pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
+pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
 pub use options::{Durability, PostgresOptions};
 pub use outbox::Outbox;
 pub use pooler::Pooler;

@@ -34,20 +34,24 @@ pub fn migrations() -> &'static [Migration] {
     MIGRATIONS
 }
 
-/// The whole schema as a script, for those who run their migrations themselves. A store that finds the
-/// result has nothing left to do.
+/// The whole schema as a script, for those who run their migrations themselves: for a tool that puts it in a transaction, which
+/// is that of its own bookkeeping. A store that finds the result has nothing left to do.
+///
+/// Statement by statement, without a transaction, it does nothing: it begins with one that fails there, and makes the
+/// schema in that.
 pub fn schema_sql(schema: &str) -> Result<String> {
     let schema = Schema::new(schema)?;
-    let mut script = format!(
-        "begin;\n\nset local lock_timeout = '3s';\n\ncreate schema if not exists \"{}\";\n",
-        schema.name()
-    );
+    let mut script = include_str!("../sql/scripts/schema_begin.sql").replace("schema_name", schema.name());
     for migration in MIGRATIONS {
         // Writing to a string cannot fail.
         let _ = write!(script, "\n{}", schema.fit(migration.sql));
     }
-    script.push_str("\ncommit;\n");
     Ok(script)
+}
+
+/// The same with a transaction of its own around it, for those who have no tool.
+pub fn schema_transaction_sql(schema: &str) -> Result<String> {
+    Ok(format!("begin;\n\n{}\ncommit;\n", schema_sql(schema)?))
 }
 
 /// Brings the schema up to date, if that is wanted. Of several processes that try at once one does it, and the others

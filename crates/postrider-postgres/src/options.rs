@@ -6,10 +6,12 @@ use std::time::Duration;
 use postrider_core::{Error, Result};
 use tokio_postgres::Config;
 
+use crate::passfile::password_of;
 use crate::pooler::Pooler;
 use crate::replication::Large;
 use crate::statement::Schema;
 use crate::tls::Tls;
+use crate::url::{Parts, known};
 use crate::wal::{OverBudget, Source};
 
 /// How a [`PostgresStore`](crate::PostgresStore) is opened.
@@ -56,13 +58,13 @@ impl PostgresOptions {
     /// `sslmode`, `sslrootcert`, `sslcert` and `sslkey` mean what they mean to libpq, but for the default: a server on
     /// another machine has to prove that it is the one (`verify-full`), and connections within this machine are
     /// plain. `pooler` is [`Pooler`]'s: `detect`, `transaction` or `none`. All other parameters are those of the client
-    /// library, such as `channel_binding=require`.
+    /// library, such as `channel_binding=require`. User and password end at the last `@` before the first `/`.
     ///
     /// Errors never repeat the URL, since it may hold a password.
     pub fn from_url(url: &str) -> Result<Self> {
         let Ours { rest: url, schema, tls, pooler } = Ours::take(url)?;
         let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-            // Its message names the key that is wrong, never a value.
+            // Its message names the parameter that is wrong, which is one that it knows, and never a value.
             Error::invalid(format!(
                 "the store's URL cannot be read ({error}): write postgres://USER@HOST/DATABASE"
             ))
@@ -87,6 +89,19 @@ impl PostgresOptions {
         };
         options.prepare();
         Ok(options)
+    }
+
+    /// Takes the password, if the URL has none, from where libpq would: `PGPASSWORD`, or the file that `PGPASSFILE` names, or
+    /// `~/.pgpass`. `postrider` does this for its store. A program should say where its passwords come from, so that
+    /// [`from_url`](Self::from_url) looks nowhere else.
+    #[must_use]
+    pub fn libpq_password(mut self) -> Self {
+        if self.config.get_password().is_none()
+            && let Some(password) = password_of(&self.config)
+        {
+            self.config.password(password);
+        }
+        self
     }
 
     /// A peer that has vanished is noticed within half a minute, and not when the kernel gives up.
@@ -229,20 +244,18 @@ struct Ours {
 
 impl Ours {
     fn take(url: &str) -> Result<Self> {
-        let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut ours =
-            Self { rest: base.to_owned(), schema: None, tls: Tls::default(), pooler: Pooler::default() };
+        let Parts { base, parameters } = Parts::of(url)?;
+        let mut ours = Self { rest: base, schema: None, tls: Tls::default(), pooler: Pooler::default() };
         let mut separator = '?';
-        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let value = percent_decoded(value)?;
+        for (index, (name, written)) in parameters.iter().enumerate() {
+            let value = percent_decoded(written)?;
             if name == "schema" {
                 ours.schema = Some(value);
             } else if name == "pooler" {
                 ours.pooler = value.parse()?;
             } else if !ours.tls.take(name, &value)? {
-                ours.rest.push(separator);
-                ours.rest.push_str(parameter);
+                known(name, index + 1)?;
+                ours.rest.push_str(&format!("{separator}{name}={written}"));
                 separator = '&';
             }
         }
@@ -279,6 +292,9 @@ mod tests {
         assert_eq!(options.to_string(), "postgres://db.local:5433/shop?schema=mail");
         assert!(!format!("{options:?}").contains("secret"));
         assert_eq!(options.config.get_connect_timeout(), Some(&Duration::from_secs(3)));
+        let odd = PostgresOptions::from_url("postgres://app:p@secret@db.local/shop").unwrap();
+        assert_eq!(odd.to_string(), "postgres://db.local/shop");
+        assert_eq!(odd.config.get_password(), Some(&b"p@secret"[..]));
         let plain = PostgresOptions::from_url("postgres://localhost/shop").unwrap();
         assert_eq!(plain.to_string(), "postgres://localhost/shop");
     }
@@ -292,7 +308,15 @@ mod tests {
 
     #[test]
     fn a_bad_url_is_refused_without_repeating_it() {
-        for bad in ["postgres://app:secret@h/db?nonsense=secret", "postgres://", "postgres://h:secret/db"] {
+        for bad in [
+            "postgres://app:secret@h/db?nonsense=secret",
+            "postgres://app:secret@h/db?secret",
+            "postgres://app:x?secret@h/db",
+            "postgres://app:x/secret@h/db",
+            "postgres://",
+            "postgres://h:secret/db",
+            "postgres:app:secret@h",
+        ] {
             let message = PostgresOptions::from_url(bad).unwrap_err().to_string();
             assert!(!message.contains("secret") && message.contains("postgres://"), "{message}");
         }

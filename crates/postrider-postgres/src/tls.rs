@@ -17,8 +17,10 @@
 mod verifier;
 
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use postrider_core::{Error, Result};
 use rustls::client::WebPkiServerVerifier;
@@ -30,6 +32,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tracing::warn;
 
 use verifier::{AnyCertificate, AnyName};
 
@@ -215,12 +218,22 @@ fn certificates_read(file: &Path, parameter: &str) -> Result<Vec<CertificateDer<
 }
 
 fn key_read(file: &Path) -> Result<PrivateKeyDer<'static>> {
+    warn_if_open(file);
     PrivateKeyDer::from_pem_file(file).map_err(|error| {
         Error::invalid(format!(
             "sslkey names {}, which is no key without a passphrase: {error}",
             file.display()
         ))
     })
+}
+
+/// People are told once of a key that everybody on this machine may read.
+fn warn_if_open(file: &Path) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let is_open = std::fs::metadata(file).is_ok_and(|found| found.mode() & 0o007 != 0);
+    if is_open && !TOLD.swap(true, Ordering::Relaxed) {
+        warn!(path = %file.display(), "the key that sslkey names may be read by everybody on this machine: chmod 0600");
+    }
 }
 
 #[cfg(test)]

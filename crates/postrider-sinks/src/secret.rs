@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use postrider_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Deserializer};
+use tracing::warn;
 
 /// Bytes of a secret that is read from a file: a chain of certificates with its key fits.
 const SECRET_BYTES_MAX: u64 = 256 * 1024;
@@ -77,6 +79,7 @@ impl Secret {
             Place::File(path) => {
                 let mut text = String::new();
                 let read = File::open(path)
+                    .inspect(|file| warn_if_open(file, path))
                     .and_then(|file| file.take(SECRET_BYTES_MAX + 1).read_to_string(&mut text))
                     .map_err(|error| self.unreadable(&format!("cannot be read: {error}")))?;
                 if read as u64 > SECRET_BYTES_MAX {
@@ -99,6 +102,14 @@ impl Secret {
             Place::File(path) => format!("the file `{}`", path.display()),
         };
         Error::new(ErrorKind::Invalid, format!("a secret cannot be had: {place} {reason}"))
+    }
+}
+
+/// People are told of a secret that everybody on this machine may read; it is used all the same, since some mount it like that.
+fn warn_if_open(file: &File, path: &Path) {
+    let is_open = file.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o007 != 0);
+    if is_open {
+        warn!(path = %path.display(), "a file with a secret may be read by everybody on this machine: chmod 0600");
     }
 }
 

@@ -119,7 +119,7 @@ pub use rusqlite;
 
 pub use clock::SystemClock;
 pub use event::events_seen_by;
-pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql};
+pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
 pub use options::{Durability, SqliteOptions};
 pub use shard::SHARDS;
 pub use store::SqliteStore;

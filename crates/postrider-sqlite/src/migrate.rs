@@ -1,6 +1,5 @@
 //! Bringing a database file to the schema that this version knows.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use postrider_core::Result;
@@ -31,14 +30,15 @@ pub fn migrations() -> &'static [Migration] {
     MIGRATIONS
 }
 
-/// The whole schema as a script, for those who run their migrations themselves. A store that finds the
-/// result has nothing left to do.
+/// The whole schema as a script, for those who run their migrations themselves, in a transaction of their tool. A store that
+/// finds the result has nothing left to do.
 pub fn schema_sql() -> String {
-    MIGRATIONS.iter().fold(String::new(), |mut script, migration| {
-        // Writing to a string cannot fail.
-        let _ = write!(script, "begin immediate;\n\n{}\ncommit;\n", migration.sql);
-        script
-    })
+    MIGRATIONS.iter().map(|migration| migration.sql).collect::<Vec<_>>().join("\n")
+}
+
+/// The same with a transaction of its own around it, for those who have no tool.
+pub fn schema_transaction_sql() -> String {
+    format!("begin immediate;\n\n{}\ncommit;\n", schema_sql())
 }
 
 /// What the file says of its schema.

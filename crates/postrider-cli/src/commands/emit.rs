@@ -175,7 +175,7 @@ impl From<Progressed> for Emitted {
 impl View for Emitted {
     fn human(&self, _page: &Page) -> String {
         match self {
-            Self::One { id } => format!("emitted {id}\n"),
+            Self::One { id } => format!("emitted event {id}\n"),
             Self::Many { count, first_id: Some(first), last_id: Some(last) } => {
                 format!("emitted {}: {first} to {last}\n", text::counted(*count, "event"))
             }
@@ -198,7 +198,7 @@ mod tests {
     fn results_for_people_and_machines() {
         let (first, last) = (Some(EventId(1)), Some(EventId(2_000)));
         for (emitted, human, json) in [
-            (Emitted::One { id: EventId(1) }, "emitted 1\n", r#"{"id":1}"#),
+            (Emitted::One { id: EventId(1) }, "emitted event 1\n", r#"{"id":1}"#),
             (
                 Emitted::Many { count: 2_000, first_id: first, last_id: last },
                 "emitted 2,000 events: 1 to 2000\n",

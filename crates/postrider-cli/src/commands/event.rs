@@ -159,7 +159,7 @@ async fn gather<S: Store>(
         DeliveryState::Done => {
             facts.unless = match found(store.subscription_get(name).await)? {
                 Some(subscription) if subscription.created_at > event.created_at => {
-                    Some("the subscription began behind it")
+                    Some("the subscription began behind it: it is newer")
                 }
                 Some(subscription) if subscription.mode == Mode::Queue && is_replaceable(event) => {
                     Some("a newer event took its place")

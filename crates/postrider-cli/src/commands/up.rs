@@ -31,7 +31,18 @@ pub(crate) async fn run(url: &str, output: &Output) -> Result<u8> {
     // The banner speaks of Ctrl-C, so that must work by the time it is read.
     let signalled = signal::shutdown()?;
     output.note(&banner(&url.to_string(), &url.option()));
-    relay::deliver(Plan::of(SUBSCRIPTION.to_owned(), route), None, opened, signalled, output).await
+    let done =
+        relay::deliver(Plan::of(SUBSCRIPTION.to_owned(), route), None, opened, signalled, output).await?;
+    output.note(&farewell(&url.option()));
+    Ok(done)
+}
+
+/// What stays behind, and what it costs.
+fn farewell(option: &str) -> String {
+    format!(
+        "The subscription `{SUBSCRIPTION}` stays, and keeps events until they are delivered to it. This ends it:\n\
+         \u{20} postrider subscription delete {SUBSCRIPTION}{option}"
+    )
 }
 
 fn banner(store: &str, option: &str) -> String {
@@ -53,6 +64,12 @@ fn banner(store: &str, option: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_says_what_stays() {
+        let told = farewell(" --store sqlite://x.db");
+        assert!(told.ends_with("\n  postrider subscription delete stdout --store sqlite://x.db"), "{told}");
+    }
 
     #[test]
     fn the_banner_says_where_what_and_what_next() {

@@ -32,7 +32,7 @@ impl<'t> Document<'t> {
         let (root, errors) = DeTable::parse_recoverable(text);
         let root = root.into_inner();
         let mut document = Self { file: file.to_owned(), text, variables: &[], root, problems: Vec::new() };
-        for error in errors {
+        for error in errors.into_iter().take(Problems::TOLD_MAX) {
             document.problem(error.span().unwrap_or(0..0), error.message().to_owned(), None);
         }
         document.is_sound()?;
@@ -127,6 +127,9 @@ impl<'t> Document<'t> {
 
     /// Notes a mistake.
     pub(super) fn problem(&mut self, at: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+        if self.is_full() {
+            return;
+        }
         let place = self.place(at.start);
         self.problems.push(Problem { place, message: message.into(), hint });
     }
@@ -136,10 +139,15 @@ impl<'t> Document<'t> {
         if self.problems.is_empty() {
             return Ok(());
         }
-        let mut problems = self.problems.clone();
-        problems.sort();
-        problems.dedup();
-        Err(Problems(problems))
+        let mut told = self.problems.clone();
+        told.sort();
+        told.dedup();
+        Err(Problems { told, more: self.is_full(), log_format: None })
+    }
+
+    /// Whether so many mistakes were noted that nobody wants to hear of more.
+    pub(super) fn is_full(&self) -> bool {
+        self.problems.len() >= Problems::TOLD_MAX
     }
 
     /// Where something stands.
@@ -191,7 +199,10 @@ mod tests {
     }
 
     fn told(document: &Document<'_>) -> Vec<String> {
-        document.is_sound().err().map_or_else(Vec::new, |all| all.0.iter().map(ToString::to_string).collect())
+        document
+            .is_sound()
+            .err()
+            .map_or_else(Vec::new, |all| all.told.iter().map(ToString::to_string).collect())
     }
 
     fn read(text: &str, environment: &[(&str, &str)]) -> (Option<Keys>, Vec<String>) {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::args::LogFormatArg;
+
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Problem {
@@ -45,17 +47,46 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All mistakes of a config, in the order of the file.
+impl Problem {
+    /// What a line of a JSON log says of it beside the message.
+    pub(crate) fn fields(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let mut fields = match &self.place {
+            Place::File { file, line, column } => {
+                vec![("file", file.as_str().into()), ("line", (*line).into()), ("column", (*column).into())]
+            }
+            Place::Variable { variable } => vec![("variable", variable.as_str().into())],
+        };
+        fields.push(("exit_code", crate::exit::USAGE.into()));
+        fields
+    }
+}
+
+/// The mistakes of a config, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problems(pub(crate) Vec<Problem>);
+pub(crate) struct Problems {
+    /// At most [`TOLD_MAX`](Self::TOLD_MAX).
+    pub(crate) told: Vec<Problem>,
+    /// Whether there may be others: with so many the rest was not looked at.
+    pub(crate) more: bool,
+    /// The form of the log that the file asks for, as far as that could be read.
+    pub(crate) log_format: Option<LogFormatArg>,
+}
+
+impl Problems {
+    /// More than anybody corrects before looking again.
+    pub(crate) const TOLD_MAX: usize = 100;
+}
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
+        for (index, problem) in self.told.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
             problem.fmt(f)?;
+        }
+        if self.more {
+            f.write_str("\nthere may be more")?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::document::{Document, Table};
+use super::problem::did_you_mean;
 
 /// Reads a sink; none, with its mistakes noted, if it is none.
 pub(super) fn read<'t>(document: &mut Document<'t>, table: &Table<'t>) -> Option<SinkSpec> {
@@ -46,8 +47,16 @@ pub(super) fn read<'t>(document: &mut Document<'t>, table: &Table<'t>) -> Option
 /// The options of a kind, which a sink's own reader expects below the word for it.
 fn of_kind<'t>(document: &mut Document<'t>, kind: Spanned<String>, options: &Table<'t>) -> Option<SinkSpec> {
     let (kind_span, word, table_span) = (kind.span(), kind.into_inner(), options.span());
-    if let Some(unknown) = unknown_kind(&word) {
-        document.problem(kind_span, unknown, None);
+    if is_unknown(&word) {
+        let kinds = kinds();
+        let known = kinds.iter().map(String::as_str);
+        let meant = if word == "webhook" {
+            Some("did you mean `http`?".to_owned())
+        } else {
+            did_you_mean(&word, known)
+        };
+        let hint = meant.unwrap_or_else(|| format!("use {}", kinds.join(", ")));
+        document.problem(kind_span, format!("there is no type of sink `{word}`"), Some(hint));
         return None;
     }
     document.read_as(options, |options| {
@@ -58,10 +67,18 @@ fn of_kind<'t>(document: &mut Document<'t>, kind: Spanned<String>, options: &Tab
     })
 }
 
-/// What a sink's own reader says of a kind that this build does not have; none if it has it.
-fn unknown_kind(word: &str) -> Option<String> {
-    let refused = serde_json::from_value::<SinkSpec>(json!({ word: {} })).err()?.to_string();
-    refused.contains(&format!(" no sink `{word}`")).then_some(refused)
+/// Whether a sink's own reader does not know a kind.
+fn is_unknown(word: &str) -> bool {
+    let refused = serde_json::from_value::<SinkSpec>(json!({ word: {} })).err();
+    refused.is_some_and(|refused| refused.to_string().contains(&format!(" no sink `{word}`")))
+}
+
+/// What can be written as `type`.
+pub(super) fn kinds() -> Vec<String> {
+    let by_kind = SinkSpec::json_schema(&mut SchemaGenerator::default());
+    let shapes = by_kind.get("anyOf").and_then(Value::as_array).cloned().unwrap_or_default();
+    let named = |shape: &Value| shape.get("properties").and_then(Value::as_object).cloned();
+    shapes.iter().filter_map(named).flat_map(|kinds| kinds.into_iter().map(|(kind, _)| kind)).collect()
 }
 
 /// What can be written in `[sinks.NAME]`, for the schema.

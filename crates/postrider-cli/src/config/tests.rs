@@ -9,6 +9,7 @@ fn source() -> Source {
     Source {
         path: "p.toml".into(),
         store: None,
+        store_from: StoreFrom::Typed,
         once: false,
         drain_within: None,
         retention: None,
@@ -130,7 +131,7 @@ per_key = 2
             "p.toml:3:13: `for ever` is not a duration: write it as 500ms, 10s, 5m, 2h or 7d",
             "p.toml:5:1: the key `path` is missing",
             "p.toml:7:1: unknown key `pth`; did you mean `path`?",
-            &format!("p.toml:10:8: there is no sink `fax`: use {forms}"),
+            &format!("p.toml:10:8: there is no type of sink `fax`; use {}", sink::kinds().join(", ")),
             "p.toml:14:1: `path` stands beside `url`; write type = \"…\" instead of url, with the options of that kind",
             &format!(
                 "p.toml:16:1: it does not say what kind of sink it is; write type = \"file\" and its options, or url = \"…\": {forms}"
@@ -257,4 +258,49 @@ fn the_documentation_shows_what_is_true() {
             assert!(named, "docs/relay.md does not say what `{key}` is");
         }
     }
+}
+
+#[test]
+fn a_store_of_the_environment_does_not_silently_take_the_place_of_those_in_the_file() {
+    let text = "[stores.main]\nurl = 'sqlite://main.db'\n[sinks.out]\nurl = 'null'\n[subscriptions.audit]\nsink = 'out'\n";
+    let with = |text: &str, url: &str, store_from| {
+        let source = Source { store: Some(url.to_owned()), store_from, ..source() };
+        source.understand(text, []).map_err(|problems| problems.to_string())
+    };
+    let told = with(text, "sqlite://other.db", StoreFrom::Environment).err().unwrap();
+    assert_eq!(
+        told,
+        "p.toml:5:16: POSTRIDER_STORE names another store than [stores.main], and this does not say in which it is; write \
+         store = \"main\", or unset POSTRIDER_STORE"
+    );
+    let same = with(text, "sqlite://main.db", StoreFrom::Environment).unwrap();
+    assert_eq!(same.routes["audit"].store.to_string(), "sqlite://main.db");
+    let named = text.replace("sink = 'out'", "sink = 'out'\nstore = 'main'");
+    let named = with(&named, "sqlite://other.db", StoreFrom::Environment).unwrap();
+    assert_eq!(named.routes["audit"].store.to_string(), "sqlite://main.db");
+    let typed = with(text, "sqlite://other.db", StoreFrom::Typed).unwrap();
+    assert_eq!(typed.routes["audit"].store.to_string(), "sqlite://other.db", "who types it means it");
+    let key = "store = 'sqlite://key.db'\n[sinks.out]\nurl = 'null'\n[subscriptions.audit]\nsink = 'out'\n";
+    let key = with(key, "sqlite://other.db", StoreFrom::Environment).unwrap();
+    assert_eq!(key.routes["audit"].store.to_string(), "sqlite://other.db");
+    assert_eq!(key.warnings.len(), 1, "{:?}", key.warnings);
+}
+
+#[test]
+fn mistakes_are_bounded() {
+    let text: String = (0..5_000).map(|n| format!("[sinks.s{n}]\nurll = 'null'\n")).collect();
+    let problems = source().understand(&text, []).err().unwrap();
+    assert_eq!((problems.told.len(), problems.more), (Problems::TOLD_MAX, true));
+}
+
+#[test]
+fn a_config_is_a_file_of_bounded_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("large.toml");
+    std::fs::write(&path, vec![b'#'; 1024 * 1024 + 1]).unwrap();
+    let refused = |path: &Path| read_file(path).unwrap_err();
+    assert!(refused(&path).to_string().contains("more than 1048576 bytes"));
+    assert_eq!(refused(Path::new("/dev/zero")).kind(), ErrorKind::Invalid);
+    assert_eq!(refused(dir.path()).kind(), ErrorKind::Invalid);
+    assert_eq!(read_file(Path::new("/dev/null")).unwrap(), "");
 }

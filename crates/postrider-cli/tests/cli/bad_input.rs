@@ -112,7 +112,7 @@ fn oversize_payloads_are_refused_wherever_they_come_from() {
     assert!(!place.database().exists());
     // One byte less on each side fits.
     let fits = format!("\"{}\"", "x".repeat(limits::PAYLOAD_BYTES_MAX - 2));
-    assert_eq!(place.piped(&["emit", "order", "--payload", "-"], &fits).stdout, "emitted 1\n");
+    assert_eq!(place.piped(&["emit", "order", "--payload", "-"], &fits).stdout, "emitted event 1\n");
 }
 
 #[test]

@@ -187,3 +187,25 @@ fn the_schema_is_printed() {
     assert_eq!(schema["title"], "postrider.toml");
     assert!(schema["properties"]["subscriptions"].is_object(), "{schema}");
 }
+
+#[test]
+fn with_a_json_log_mistakes_are_lines_of_it() {
+    let place = Place::new();
+    place.write("p.toml", "log_format = 'json'\nretention = 'often'\n[sinks.out]\ntype = 'webhook'\n");
+    let ran = place.run(&["relay", "--config", "p.toml"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    let lines: Vec<serde_json::Value> =
+        ran.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() > 1, "{ran:?}");
+    for line in &lines {
+        assert_eq!(
+            (&line["level"], &line["exit_code"], &line["file"]),
+            (&"ERROR".into(), &2.into(), &"p.toml".into())
+        );
+    }
+    assert!(ran.stderr.contains("there is no type of sink `webhook`; did you mean `http`?"), "{ran:?}");
+    // What ends a process is told in the form of its log, whoever asked for that.
+    let absent = place.run(&["relay", "--config", "none.toml", "--log-format", "json"]);
+    let line: serde_json::Value = serde_json::from_str(absent.stderr.trim()).unwrap();
+    assert_eq!((absent.code, &line["exit_code"], &line["kind"]), (3, &3.into(), &"not_found".into()));
+}

@@ -168,7 +168,7 @@ fn why_tells_who_did_what_and_guesses_nothing() {
     };
     place.ok(&["dead-letter", "edit", "audit", "1", "--payload", "{}"]);
     assert!(
-        why("1").contains(", edited by tester just now; `postrider dead-letter replay audit 1`"),
+        why("1").contains(", edited by tester just now; `postrider dead-letter replay audit 1 "),
         "{}",
         why("1")
     );

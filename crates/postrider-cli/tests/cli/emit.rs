@@ -7,7 +7,7 @@ use crate::harness::Place;
 #[test]
 fn one_event_is_written_as_typed() {
     let place = Place::new();
-    assert_eq!(place.ok(&["emit", "order", "--key", "42", "--payload", "{\"a\":1}"]), "emitted 1\n");
+    assert_eq!(place.ok(&["emit", "order", "--key", "42", "--payload", "{\"a\":1}"]), "emitted event 1\n");
     let typed = [
         "emit",
         "order",
@@ -39,7 +39,10 @@ fn payloads_come_from_the_line_a_file_or_stdin() {
     let place = Place::new();
     place.write("order.json", "{\n  \"from\": \"file\"\n}\n");
     place.ok(&["emit", "t", "--payload", "@order.json"]);
-    assert_eq!(place.piped(&["emit", "t", "--payload", "-"], "[\"from\", \"stdin\"]").stdout, "emitted 2\n");
+    assert_eq!(
+        place.piped(&["emit", "t", "--payload", "-"], "[\"from\", \"stdin\"]").stdout,
+        "emitted event 2\n"
+    );
     place.ok(&["emit", "t", "--payload", "no json", "--raw"]);
     place.ok(&["emit", "t", "--payload", "-12.5"]);
     place.ok(&["emit", "t"]);

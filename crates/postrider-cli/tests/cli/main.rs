@@ -9,6 +9,7 @@
 //! | `config` | is a config file understood, checked and refused as it should be? |
 //! | `reload` | is a config taken over while events flow, or refused as a whole? |
 //! | `service` | what do others know of the process: systemd, a pid file, a health file? |
+//! | `secrets` | is a password ever shown? |
 //! | `roles` | can each role do with the binary what it is for? |
 //! | `schedule` | are events emitted at their times, each once? |
 //! | `source` | are slots removed, and outbox tables attached? |
@@ -42,6 +43,7 @@ mod relay;
 mod reload;
 mod roles;
 mod schedule;
+mod secrets;
 mod service;
 mod sinks;
 mod source;

@@ -188,5 +188,5 @@ fn a_locked_store_is_busy_not_broken() {
     assert_eq!(ran.code, 5, "{ran:?}");
     assert!(ran.stderr.starts_with("{\"error\":{\"exit_code\":5,\"kind\":\"busy\","), "{ran:?}");
     database.execute_batch("rollback").unwrap();
-    assert_eq!(place.ok(&["emit", "order"]), "emitted 2\n");
+    assert_eq!(place.ok(&["emit", "order"]), "emitted event 2\n");
 }

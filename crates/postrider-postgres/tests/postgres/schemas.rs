@@ -1,8 +1,12 @@
 //! Other schemas, and roles that own nothing else.
 
+use std::io::Write as _;
+use std::process::Stdio;
+
 use postrider_core::store::EventQuery;
 use postrider_core::{Event, NewSubscription, Start, Store};
 use postrider_postgres::{PostgresOptions, PostgresStore};
+use postrider_testkit::postgres::{Database, Version, shared};
 
 use crate::scene::Scene;
 
@@ -59,4 +63,50 @@ async fn a_role_that_owns_nothing_but_its_schema_can_do_all_of_it() {
     assert_eq!(store.stats().await.unwrap().events, 2);
     assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
     store.subscription_delete("mail", "ann").await.unwrap();
+}
+
+/// What psql does with a script.
+fn psql(db: &Database, options: &[&str], script: &str) -> bool {
+    let mut child = shared(Version::V15)
+        .command("psql")
+        .args(["--quiet", "--dbname", &db.name])
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It may end before it has read all of it.
+    let _ = child.stdin.take().unwrap().write_all(script.as_bytes());
+    child.wait().unwrap().success()
+}
+
+fn schemas(db: &Database) -> i64 {
+    let count = db.query("select count(*) from pg_namespace where nspname = 'postrider'");
+    count[0][0].as_deref().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_printed_schema_leaves_the_transaction_to_whoever_runs_it() {
+    let script = postrider_postgres::schema_sql("postrider").unwrap();
+    // A statement of the tool fails after it: nothing stays.
+    let db = shared(Version::V15).create_database();
+    let stop = ["--single-transaction", "--set", "ON_ERROR_STOP=1"];
+    assert!(!psql(&db, &stop, &format!("{script}\nselect 1 / 0;\n")));
+    assert_eq!(schemas(&db), 0);
+    // Without a transaction it does nothing, with or without a stop at the first error.
+    for options in [&[][..], &["--set", "ON_ERROR_STOP=1"]] {
+        psql(&db, options, &script);
+        assert_eq!(schemas(&db), 0, "{options:?}");
+    }
+    assert!(psql(&db, &stop, &script));
+    PostgresStore::open(PostgresOptions::from_url(&db.url).unwrap().migrate(false)).await.unwrap();
+    // All of it in one message, as many clients send it, is one transaction too; so is the script with its own.
+    let db = shared(Version::V15).create_database();
+    db.query(&script);
+    PostgresStore::open(PostgresOptions::from_url(&db.url).unwrap().migrate(false)).await.unwrap();
+    let db = shared(Version::V15).create_database();
+    let whole = postrider_postgres::schema_transaction_sql("postrider").unwrap();
+    assert!(psql(&db, &["--set", "ON_ERROR_STOP=1"], &whole));
+    PostgresStore::open(PostgresOptions::from_url(&db.url).unwrap().migrate(false)).await.unwrap();
 }

@@ -164,7 +164,7 @@ async fn scattered(stage: &Stage) {
 
 fn refusal(opened: postrider_core::Result<PostgresStore>) -> String {
     let error = opened.expect_err("nobody has adopted it");
-    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert_eq!(error.kind(), ErrorKind::Moved);
     error.to_string()
 }
 

@@ -145,7 +145,7 @@ impl Guard {
             Some("https") => Ok(()),
             Some("http") if self.allows_host(host) => Ok(()),
             Some("http") => Err(Refused(format!(
-                "`{host}` would be spoken to without encryption: use https, or put `{host}` in `allow`"
+                "`{host}` would be spoken to without encryption: use https, or put `{host}` in `allow`, a key of the sink's table in a config file"
             ))),
             _ => Err(Refused("the URL is neither https nor http".to_owned())),
         }
@@ -162,7 +162,7 @@ impl Guard {
         {
             let ip = bad.ip();
             return Err(io::Error::other(Refused(format!(
-                "`{host}` leads to {ip}, which is no public address: put `{host}` in `allow` if that is meant"
+                "`{host}` leads to {ip}, which is no public address: put `{host}` in `allow`, a key of the sink's table in a config file, if that is meant"
             ))));
         }
         Ok(addresses)

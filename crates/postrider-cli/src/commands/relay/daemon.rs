@@ -298,7 +298,10 @@ fn tell(refused: &Error) {
         error!("{}", crate::output::chain(refused));
         return;
     };
-    for problem in &problems.0 {
+    for problem in &problems.told {
         error!("{problem}");
+    }
+    if problems.more {
+        error!("there may be more mistakes: correct these first");
     }
 }

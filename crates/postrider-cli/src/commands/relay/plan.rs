@@ -13,7 +13,7 @@ use crate::args::{
     SubscriptionArgs,
 };
 use crate::commands::subscription;
-use crate::store_url::StoreUrl;
+use crate::store_url::{StoreUrl, url_of};
 
 /// What a relay is to do.
 #[derive(Clone)]
@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) health_file: Option<PathBuf>,
     pub(crate) log_format: Option<LogFormatArg>,
+    /// What may not be as it was meant.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A subscription, the store that it is in, and the sink that gets its events.
@@ -67,7 +69,7 @@ impl Plan {
             return Err(Error::invalid("name a subscription and a sink, or a config file"));
         };
         subscription::new_subscription(&name, &args.settings).check()?;
-        let store = StoreSpec::new(global.store_url(), args.source)?;
+        let store = StoreSpec::new(&url_of(global.store_url())?, args.source)?;
         let route = Route {
             store,
             settings: args.settings,
@@ -95,6 +97,7 @@ impl Plan {
             pid_file: None,
             health_file: None,
             log_format: None,
+            warnings: Vec::new(),
         }
     }
 
