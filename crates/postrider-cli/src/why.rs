@@ -62,10 +62,10 @@ fn done(report: &DeliveryReport, facts: &Facts, page: &Page) -> String {
 fn leased(report: &DeliveryReport, page: &Page) -> String {
     let mut told = format!("is being delivered now, attempt {}", (report.attempts - report.lost).max(1));
     if let Some(ProgressReport { percent: Some(percent), .. }) = &report.progress {
-        told += &format!(", {percent}%");
+        told = format!("{told}, {percent}%");
     }
     if report.lost > 0 {
-        told += &format!("; its worker was lost {} before", text::times(report.lost));
+        told = format!("{told}; its worker was lost {} before", text::times(report.lost));
     }
     match last_action(report) {
         Some(last) if last.action == DeliveryAction::Cancelled => {

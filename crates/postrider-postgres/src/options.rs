@@ -255,7 +255,8 @@ impl Ours {
                 ours.pooler = value.parse()?;
             } else if !ours.tls.take(name, &value)? {
                 known(name, index + 1)?;
-                ours.rest.push_str(&format!("{separator}{name}={written}"));
+                ours.rest.push(separator);
+                ours.rest.extend([name.as_str(), "=", written.as_str()]);
                 separator = '&';
             }
         }

@@ -1501,6 +1501,8 @@ ALTER TABLE ONLY postrider.turn
 ALTER TABLE ONLY postrider.waiting_event
     ADD CONSTRAINT waiting_event_pkey PRIMARY KEY (id);
 
+CREATE INDEX audit_event ON postrider.audit USING btree (subscription, event_id);
+
 CREATE INDEX delivery_dead ON postrider.delivery USING btree (subscription_id, event_id) WHERE (state = 'dead'::text);
 
 CREATE INDEX delivery_due ON postrider.delivery USING btree (subscription_id, due_at, event_id) WHERE (due_at IS NOT NULL);
