@@ -7,6 +7,7 @@ mod cache;
 mod drivers;
 mod kafka;
 mod postgresql_18;
+mod receivers;
 mod services;
 
 use std::collections::BTreeSet;
@@ -69,11 +70,21 @@ const TOOLS: &[Tool] = &[
         reason: "tests publish to RabbitMQ",
     },
     Tool { program: "java", package: "openjdk-17-jre-headless", reason: "Kafka runs on it" },
+    Tool {
+        program: "javac",
+        package: "openjdk-17-jdk-headless",
+        reason: "a receiver in Java is compiled with it",
+    },
     Tool { program: "mvn", package: "maven", reason: "Kafka comes as Maven artifacts" },
     Tool {
         program: "/usr/lib/python3/dist-packages/psycopg/__init__.py",
         package: "python3-psycopg",
         reason: "the example in Python emits through it",
+    },
+    Tool {
+        program: "/usr/lib/python3.11/ensurepip/__init__.py",
+        package: "python3-venv",
+        reason: "libraries of receivers in Python have a folder of their own",
     },
     Tool { program: "go", package: "golang-go", reason: "the example in Go is built with it" },
 ];
@@ -114,6 +125,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     postgresql_18::run()?;
     kafka::run()?;
     drivers::run(root)?;
+    receivers::run(root)?;
     eprintln!("this machine is ready: {}", present());
     Ok(())
 }

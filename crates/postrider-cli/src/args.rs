@@ -375,7 +375,10 @@ pub(crate) struct RelayArgs {
     #[arg(
         long,
         value_name = "SINK",
-        help = format!("Where to deliver to: {}", SinkSpec::forms()),
+        help = format!(
+            "Where to deliver to: {}; or where that is written, since every process can see an argument: env:NAME or @FILE",
+            SinkSpec::forms()
+        ),
         required_unless_present_any = ["config", "schema"]
     )]
     pub(crate) sink: Option<String>,

@@ -13,14 +13,14 @@
 //! without a row is done.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
+use crate::event::{Event, GLOBAL_ID_BYTES};
 use crate::limits;
 use crate::position::Epoch;
 use crate::queue::Ticket;
@@ -148,9 +148,48 @@ impl Delivery {
         self.ticket.as_ref().is_some_and(Ticket::is_cancelled)
     }
 
-    /// The id by which a receiver recognises a repeated delivery of the same event.
+    /// The id by which a receiver recognises a repeat: of this event, for this subscription.
+    ///
+    /// It is `{store_id}-{id}-{created_at in µs}-{subscription}`, with `~` for each dot of the name. Two subscriptions that
+    /// deliver one event into one receiver deliver two things, and neither may be taken for a repeat of the other. The name counts
+    /// and not when the subscription was made: whatever brings the event again under that name, an attempt, a replay, a seek, a
+    /// subscription that was deleted and created again, has the same id.
+    ///
+    /// ```
+    /// # use postrider_core::{Delivery, Event, EventId, Headers, Kind, Timestamp, Topic, delivery::Origin};
+    /// # let event = Event {
+    /// #     id: EventId(7), topic: Topic::new("order"), kind: Kind::new("order"), key: None, payload: Default::default(),
+    /// #     headers: Headers::default(), created_at: Timestamp::from_micros(1_800_000_000_000_000), due_at: None,
+    /// # };
+    /// # let origin = Origin { subscription: "mail.eu".to_owned(), store_id: "5f2c".to_owned() };
+    /// let delivery = Delivery::new(event.into(), 1, origin.into());
+    /// assert_eq!(delivery.dedup_id(), "5f2c-7-1800000000000000-mail~eu");
+    /// assert_eq!(delivery.global_id(&delivery.origin.store_id), "5f2c-7-1800000000000000");
+    /// ```
     pub fn dedup_id(&self) -> String {
-        self.event.dedup_id(&self.origin.store_id)
+        self.dedup_id_parts().0
+    }
+
+    /// The deduplication id, and how many of its bytes are the event's own [`global_id`](Event::global_id).
+    pub fn dedup_id_parts(&self) -> (String, usize) {
+        let Origin { subscription, store_id } = &*self.origin;
+        let mut text = String::with_capacity(store_id.len() + GLOBAL_ID_BYTES + 1 + subscription.len());
+        self.event.write_global_id(&mut text, store_id);
+        let global_bytes = text.len();
+        text.push('-');
+        // A dot parts the id from the rest in the signature of a webhook, so that an id must not have one.
+        for byte in subscription.bytes() {
+            match byte {
+                b'.' => text.push('~'),
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => text.push(char::from(byte)),
+                // No subscription that was made through this library has such a name.
+                _ => {
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "~{byte:02X}~");
+                }
+            }
+        }
+        (text, global_bytes)
     }
 }
 
@@ -181,6 +220,7 @@ pub enum Outcome {
 pub struct Failure {
     class: FailureClass,
     message: String,
+    detail: Option<String>,
     retry_after: Option<Duration>,
 }
 
@@ -232,7 +272,7 @@ impl Failure {
     }
 
     fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, message: bounded(message.into()), retry_after: None }
+        Self { class, message: bounded(message.into()), detail: None, retry_after: None }
     }
 
     /// By the conventions of HTTP: server errors and time-outs are worth another attempt, and so is what a
@@ -270,8 +310,17 @@ impl Failure {
         Self {
             class: found.map_or(FailureClass::Retryable, Self::class),
             retry_after: found.and_then(Self::retry_after),
+            detail: found.and_then(|found| found.detail.clone()),
             message: bounded(message),
         }
+    }
+
+    /// Adds what the receiver itself had to say. It is kept with the attempt and is for people who may read events; it reaches no
+    /// log, since a receiver may repeat what it was sent.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into()).filter(|detail| !detail.is_empty());
+        self
     }
 
     /// Asks for this delay before the next attempt, as `Retry-After` does.
@@ -291,9 +340,17 @@ impl Failure {
         self.retry_after
     }
 
-    /// What went wrong, for a person; at most [`limits::ERROR_BYTES_MAX`] bytes.
+    /// What went wrong, for a person and for logs; at most [`limits::ERROR_BYTES_MAX`] bytes.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// The message with what the receiver had to say, as it is kept with the attempt; within the same bound.
+    pub fn record(&self) -> String {
+        match &self.detail {
+            None => self.message.clone(),
+            Some(detail) => bounded(format!("{}: {detail}", self.message)),
+        }
     }
 }
 
@@ -361,6 +418,18 @@ mod tests {
         assert_eq!(failure.retry_after(), Some(Duration::from_secs(3)));
         assert_eq!(failure.message(), "outer: inner");
         assert_eq!(Failure::from_error(&fmt::Error).class(), FailureClass::Retryable);
+    }
+
+    #[test]
+    fn what_a_receiver_said_is_recorded_and_not_part_of_the_message() {
+        let failure = Failure::permanent("HTTP status 422").with_detail("no such field");
+        assert_eq!(
+            (failure.message(), &*failure.record()),
+            ("HTTP status 422", "HTTP status 422: no such field")
+        );
+        assert_eq!(Failure::from_error(&failure), failure);
+        let plain = Failure::retry("down").with_detail("");
+        assert_eq!(plain.record(), plain.message());
     }
 
     #[test]

@@ -195,16 +195,23 @@ impl Event {
         self.payload.len() + headers + key + self.topic.as_str().len() + self.kind.as_str().len()
     }
 
-    /// The id by which receivers tell a repeated delivery from a new event: a bare event id would be
-    /// handed out a second time after a point-in-time restore.
-    pub fn dedup_id(&self, store_id: &str) -> String {
-        // Room for two numbers of twenty digits, so that it is made at once: every event that leaves for a broker gets one.
-        let mut text = String::with_capacity(store_id.len() + 42);
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{store_id}-{}-{}", self.id.0, self.created_at.as_micros());
+    /// The event's own id among all stores, the same for every subscription: a bare event id would be handed out a second time
+    /// after a point-in-time restore. Receivers recognise repeats by [`Delivery::dedup_id`](crate::Delivery::dedup_id), which
+    /// begins with it.
+    pub fn global_id(&self, store_id: &str) -> String {
+        let mut text = String::with_capacity(store_id.len() + GLOBAL_ID_BYTES);
+        self.write_global_id(&mut text, store_id);
         text
     }
+
+    pub(crate) fn write_global_id(&self, text: &mut String, store_id: &str) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{store_id}-{}-{}", self.id.0, self.created_at.as_micros());
+    }
 }
+
+/// Room for two numbers of twenty digits, so that an id is made at once: every event that leaves for a broker gets one.
+pub(crate) const GLOBAL_ID_BYTES: usize = 42;
 
 /// An event on its way into a transaction. Made by [`Event::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]

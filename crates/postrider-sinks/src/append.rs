@@ -8,9 +8,13 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use crate::envelope::line;
+use crate::said;
 
 /// Something that bytes can be appended to.
 pub(crate) trait Device: Send + 'static {
+    /// Whether people look at it, so that nothing may reach it that a terminal obeys.
+    const IS_FOR_EYES: bool = false;
+
     /// Gets ready for a batch, e.g. by opening again what somebody has moved away. `true` says that
     /// bytes go to a fresh place, where no torn line can be.
     fn prepare(&mut self) -> io::Result<bool> {
@@ -62,7 +66,7 @@ impl<D: Device> Appender<D> {
         let events = batch.len();
         let mut tail = Arc::clone(&self.tail).lock_owned().await;
         let written = spawn_blocking(move || {
-            let lines = Lines::of(&batch);
+            let lines = Lines::of::<D>(&batch);
             tail.append(&lines)
         });
         written.await.unwrap_or_else(|error| {
@@ -79,10 +83,17 @@ struct Lines {
 }
 
 impl Lines {
-    fn of(batch: &[Delivery]) -> Self {
+    fn of<D: Device>(batch: &[Delivery]) -> Self {
         let mut lines = Self { bytes: Vec::new(), ends: Vec::with_capacity(batch.len()) };
         for delivery in batch {
-            line::write_line(&mut lines.bytes, delivery);
+            if D::IS_FOR_EYES {
+                let mut line = Vec::with_capacity(delivery.payload.len() + 256);
+                line::write_line(&mut line, delivery);
+                said::escape_json(&mut line);
+                lines.bytes.append(&mut line);
+            } else {
+                line::write_line(&mut lines.bytes, delivery);
+            }
             lines.ends.push(lines.bytes.len());
         }
         lines
@@ -203,7 +214,7 @@ mod tests {
     }
 
     fn line_length() -> usize {
-        Lines::of(&[delivery(1, b"1")]).bytes.len()
+        Lines::of::<Scripted>(&[delivery(1, b"1")]).bytes.len()
     }
 
     fn batch(ids: std::ops::RangeInclusive<i64>) -> Vec<Delivery> {

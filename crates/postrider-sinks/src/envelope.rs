@@ -8,8 +8,12 @@
 //! | `cloudevents-structured` | one JSON object of CloudEvents 1.0 | |
 //! | `debezium` | the payload | `id` and `eventType`, as Debezium's outbox event router does |
 //!
+//! The `id` of `debezium` is the event's header `id`, which an event of an outbox table has from its row; an event without one gets
+//! the deduplication id.
+//!
 //! Beside any of them travel the event's own headers, `traceparent` among them, and what [`names`] lists: the
-//! deduplication id, the attempt, and the epoch, which every relay knows. [`Binding`] says how a protocol carries all that.
+//! deduplication id, the event's own id, the attempt, and the epoch, which every relay knows. [`Binding`] says how a protocol
+//! carries all that.
 //! A payload that is the body is shared, never copied and never rewritten.
 
 mod binding;
@@ -28,7 +32,9 @@ use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-pub use binding::{BODY_FIELD, Binding, CONTENT_TYPE, MOVED, decode, names};
+#[cfg(feature = "http")]
+pub(crate) use binding::uri_piece;
+pub use binding::{BODY_FIELD, Binding, CONTENT_TYPE, MOVED, decode, decode_all, names};
 
 use crate::Template;
 
@@ -84,6 +90,48 @@ pub struct Message<'a> {
     pub content_type: Option<Cow<'a, str>>,
     /// Names and values, each such that the protocol can carry it.
     pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// Names of headers whose values had to be encoded, with commas between.
+    encoded: String,
+}
+
+/// The ids of one delivery.
+pub(crate) struct Ids {
+    text: String,
+    event_bytes: usize,
+}
+
+impl Ids {
+    pub(crate) fn of(delivery: &Delivery) -> Self {
+        let (text, event_bytes) = delivery.dedup_id_parts();
+        Self { text, event_bytes }
+    }
+
+    pub(crate) fn dedup_id(&self) -> &str {
+        &self.text
+    }
+
+    /// The event's own, with which the other begins.
+    pub(crate) fn event_id(&self) -> &str {
+        &self.text[..self.event_bytes]
+    }
+}
+
+impl<'a> Message<'a> {
+    /// A header, encoded if the protocol could not carry it, and then noted as such.
+    fn add(&mut self, name: impl Into<Cow<'a, str>>, value: Cow<'a, str>, binding: Binding) {
+        let name = name.into();
+        if binding.must_encode(&value) {
+            self.encoded.extend([if self.encoded.is_empty() { "" } else { ", " }, &name]);
+        }
+        self.headers.push((name, binding.value(value)));
+    }
+
+    fn tell_encoded(&mut self) {
+        if !self.encoded.is_empty() {
+            let encoded = std::mem::take(&mut self.encoded);
+            self.headers.push((Cow::Borrowed(names::ENCODED), Cow::Owned(encoded)));
+        }
+    }
 }
 
 impl Message<'_> {
@@ -114,9 +162,10 @@ impl Envelope {
         let mut message = Message {
             body: delivery.payload.clone(),
             content_type: None,
-            headers: Vec::with_capacity(6 + delivery.headers.iter().count()),
+            encoded: String::new(),
+            headers: Vec::with_capacity(8 + delivery.headers.iter().count()),
         };
-        let dedup_id = delivery.dedup_id();
+        let ids = Ids::of(delivery);
         match self.format {
             Format::Raw => {
                 message.content_type = self.content_type_if_wanted(delivery, binding);
@@ -130,25 +179,27 @@ impl Envelope {
             }
             Format::CloudEvents => {
                 let content_type = self.content_type_of(delivery);
-                let attributes = cloudevents::Attributes::of(self, delivery, &dedup_id)?;
+                let attributes = cloudevents::Attributes::of(self, delivery, &ids)?;
                 attributes.add_headers(&mut message, binding, &content_type);
                 message.content_type = Some(content_type);
             }
             Format::CloudEventsStructured => {
                 let content_type = self.content_type_of(delivery);
-                let attributes = cloudevents::Attributes::of(self, delivery, &dedup_id)?;
+                let attributes = cloudevents::Attributes::of(self, delivery, &ids)?.with_headers(delivery);
                 message.body = attributes.to_json(&content_type, &delivery.payload).into();
                 message.content_type = Some(Cow::Borrowed(cloudevents::STRUCTURED));
             }
             Format::Debezium => {
                 message.content_type = self.content_type_if_wanted(delivery, binding);
-                message.headers.push((Cow::Borrowed("id"), Cow::Owned(dedup_id.clone())));
-                let kind = binding.value(Cow::Borrowed(delivery.kind.as_str()));
-                message.headers.push((Cow::Borrowed("eventType"), kind));
+                let own = delivery.headers.get("id").filter(|own| !own.is_empty());
+                let id = own.map_or_else(|| Cow::Owned(ids.dedup_id().to_owned()), Cow::Borrowed);
+                message.add("id", id, binding);
+                message.add("eventType", Cow::Borrowed(delivery.kind.as_str()), binding);
             }
         }
         message.content_type = message.content_type.map(|value| binding.value(value));
-        message.headers.push((Cow::Borrowed(names::DEDUP_ID), binding.value(Cow::Owned(dedup_id))));
+        message.add(names::EVENT_ID, Cow::Owned(ids.event_id().to_owned()), binding);
+        message.add(names::DEDUP_ID, Cow::Owned(ids.text), binding);
         let attempt = match delivery.attempt {
             1 => Cow::Borrowed("1"),
             attempt => Cow::Owned(attempt.to_string()),
@@ -158,6 +209,7 @@ impl Envelope {
             message.headers.push((Cow::Borrowed(names::EPOCH), Cow::Owned(epoch.0.to_string())));
         }
         self.own_headers(&mut message, delivery, binding)?;
+        message.tell_encoded();
         Ok(message)
     }
 
@@ -170,22 +222,29 @@ impl Envelope {
         binding: Binding,
     ) -> Result<(), Failure> {
         let body_is_payload = !matches!(self.format, Format::Json | Format::CloudEventsStructured);
+        let is_cloudevent = matches!(self.format, Format::CloudEvents | Format::CloudEventsStructured);
         for (name, value) in delivery.headers.iter() {
             if body_is_payload && name.eq_ignore_ascii_case(CONTENT_TYPE) {
                 continue;
             }
+            // It has become an attribute.
+            if is_cloudevent && cloudevents::attribute_named(name).is_some() && !value.is_empty() {
+                continue;
+            }
             let name = match (self.format, name) {
+                (Format::Debezium, "id") if !value.is_empty() => continue,
                 (Format::Debezium, "id" | "eventType") => Cow::Owned(format!("{MOVED}{name}")),
                 _ => binding.own_name(name),
             };
-            if binding == Binding::Amqp && name.len() > binding::AMQP_NAME_BYTES_MAX {
+            if matches!(binding, Binding::Amqp | Binding::AmqpCe) && name.len() > binding::AMQP_NAME_BYTES_MAX
+            {
                 return Err(Failure::permanent(format!(
                     "the name of a header has {} bytes, AMQP carries {}: emit the event with a shorter one",
                     name.len(),
                     binding::AMQP_NAME_BYTES_MAX
                 )));
             }
-            message.headers.push((name, binding.value(Cow::Borrowed(value))));
+            message.add(name, Cow::Borrowed(value), binding);
         }
         Ok(())
     }
@@ -224,7 +283,7 @@ fn raw_headers<'a>(message: &mut Message<'a>, delivery: &'a Delivery, binding: B
     let key = delivery.key.as_ref().map(|key| (names::KEY, key.as_str()));
     let told = [(names::TOPIC, delivery.topic.as_str()), (names::TYPE, delivery.kind.as_str())];
     for (name, value) in told.into_iter().chain(key) {
-        message.headers.push((Cow::Borrowed(name), binding.value(Cow::Borrowed(value))));
+        message.add(name, Cow::Borrowed(value), binding);
     }
 }
 

@@ -1,8 +1,8 @@
 //! A program of the user's own: events on its standard input, answers on its standard output.
 //!
 //! ```text
-//!   to it    {"dedup_id":"s-7-1800000000000000","id":7,"topic":"order","type":"order.created", … }
-//!   from it  {"id":"s-7-1800000000000000","outcome":"ack"}
+//!   to it    {"id":7,"dedup_id":"s-7-1800000000000000-mail","topic":"order","type":"order.created", … }
+//!   from it  {"id":"s-7-1800000000000000-mail","outcome":"ack"}
 //! ```
 //!
 //! One line is one event, see `exec/line.rs`, and each is answered by one line, in any order, with its `dedup_id` as `id` and
@@ -15,11 +15,18 @@
 //! *Life.* It is started by the first batch, without a shell. When it ends, writes what is no answer, or owes an answer for
 //! longer than the time limit, it is killed and started again, after a pause that grows from 100 ms to 30 s until
 //! it acks. An event may be what ends it: so after each end events are given one at a time until a batch is through, and
-//! then one that ends the program again has failed on its own account. It is killed when the sink is dropped.
+//! then one that ends the program again has failed on its own account. Its last line on standard error is kept with that attempt.
+//!
+//! *What it gets.* Of the environment where to find programs, the home folder, language and time zone, and what `env` says: it sees no
+//! secret of ours. It has a process group of its own, so that Ctrl-C reaches us alone and it finishes what it has begun. When the sink is
+//! dropped, its input is closed and the group gets SIGTERM, and SIGKILL if it still runs after five seconds.
 
 mod child;
+mod group;
 mod line;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -32,7 +39,7 @@ use serde::Deserialize;
 
 use self::child::Child;
 use crate::spec::SinkOptions;
-use crate::{TimeLimit, per_key, sizes};
+use crate::{Secret, TimeLimit, per_key, sizes};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -44,6 +51,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 pub struct ExecOptions {
     /// The program and its arguments. There is no shell; name one if you want one.
     pub command: Vec<String>,
+    /// More of an environment for it, beside PATH, HOME, LANG, LC_* and TZ. A value may be a secret's place, `env:NAME` or
+    /// `file:/path`.
+    #[serde(default)]
+    pub env: BTreeMap<String, Secret>,
     /// Events that are with the program at a time.
     #[serde(default = "concurrency")]
     pub concurrency: NonZeroUsize,
@@ -71,12 +82,13 @@ impl SinkOptions for ExecOptions {
         if command.is_empty() {
             return Err(Error::invalid("sink `exec` needs a program: write exec:PROGRAM"));
         }
-        Ok(Self { command, concurrency: concurrency(), time_limit: time_limit() })
+        Ok(Self { command, env: BTreeMap::new(), concurrency: concurrency(), time_limit: time_limit() })
     }
 
     /// Looks for the program and starts nothing yet.
     async fn open(&self) -> Result<ExecSink> {
         let program = self.program()?;
+        self.environment()?;
         let state =
             Mutex::new(State { child: None, pause: PAUSE_MIN, not_before: None, one_at_a_time: false });
         Ok(ExecSink { shared: Arc::new(Shared { options: self.clone(), program, state }) })
@@ -88,6 +100,30 @@ impl SinkOptions for ExecOptions {
 }
 
 impl ExecOptions {
+    /// What the program gets to see of ours, and what config gives it. Reads the secrets.
+    fn environment(&self) -> Result<Vec<(OsString, OsString)>> {
+        let is_passed_on = |name: &OsString| {
+            let name = name.as_encoded_bytes();
+            [&b"PATH"[..], b"HOME", b"LANG", b"TZ"].contains(&name) || name.starts_with(b"LC_")
+        };
+        let mut environment: Vec<_> = std::env::vars_os().filter(|(name, _)| is_passed_on(name)).collect();
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(Error::invalid(
+                    "the `env` of sink `exec` has a name that no variable can have: correct it",
+                ));
+            }
+            let value = value.read()?.expose().to_owned();
+            if value.contains('\0') {
+                return Err(Error::invalid(format!(
+                    "the variable `{name}` in the `env` of sink `exec` has a zero byte"
+                )));
+            }
+            environment.push((name.into(), value.into()));
+        }
+        Ok(environment)
+    }
+
     /// Where the program is.
     fn program(&self) -> Result<PathBuf> {
         let Some(name) = self.command.first().filter(|name| !name.is_empty()) else {
@@ -162,12 +198,17 @@ impl Shared {
             ))
             .after(left));
         }
-        let child = Child::start(&self.program, &self.options.command[1..]).map_err(|error| {
+        // What is wrong with secrets now may be mended: they are read for each start.
+        let environment = self.options.environment().map_err(|error| error.to_string());
+        let child = environment.and_then(|environment| {
+            let started = Child::start(&self.program, &self.options.command[1..], environment);
+            started.map_err(|error| {
+                format!("the program `{}` cannot be started: {error}", self.program.display())
+            })
+        });
+        let child = child.map_err(|reason| {
             state.pause_before_next();
-            Failure::unavailable(format!(
-                "the program `{}` cannot be started: {error}",
-                self.program.display()
-            ))
+            Failure::unavailable(reason)
         })?;
         let child = Arc::new(child);
         state.child = Some(Arc::clone(&child));

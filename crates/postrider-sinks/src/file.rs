@@ -1,14 +1,17 @@
 //! A file that grows by one JSON object a line.
+//!
+//! It is made for its owner alone, unless `mode` says otherwise, because payloads stand in it. A symbolic link in its place is refused: another
+//! user who may write to the folder could lead the events, and what they say, to any file of ours.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use postrider_core::{Delivery, Error, ErrorKind, Outcome, Result, Sink};
 
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, OFlags, access};
 use serde::{Deserialize, Deserializer};
 
 use crate::append::{Appender, Device};
@@ -22,6 +25,33 @@ pub struct FileOptions {
     /// Where the file is. It is created if it is absent; its directory must exist.
     #[serde(deserialize_with = "path_from_config")]
     pub path: PathBuf,
+    /// Who may read and write a file that is created, as `chmod` takes it: `0640`. For its owner alone if left out.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub mode: FileMode,
+}
+
+/// Who may read and write a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMode(u32);
+
+impl Default for FileMode {
+    fn default() -> Self {
+        Self(0o600)
+    }
+}
+
+impl<'de> Deserialize<'de> for FileMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let mode =
+            u32::from_str_radix(&text, 8).ok().filter(|mode| mode & !0o666 == 0 && mode & 0o600 == 0o600);
+        mode.map(Self).ok_or_else(|| {
+            serde::de::Error::custom(
+                "the `mode` of a file is three octal digits, with which its owner reads and writes it: write \"0600\" or \"0640\"",
+            )
+        })
+    }
 }
 
 impl SinkOptions for FileOptions {
@@ -40,17 +70,17 @@ impl SinkOptions for FileOptions {
             }
             None => path,
         };
-        Ok(Self { path: checked_path(path)? })
+        Ok(Self { path: checked_path(path)?, mode: FileMode::default() })
     }
 
     async fn open(&self) -> Result<FileSink> {
-        FileSink::open(&self.path)
+        FileSink::open_with(&self.path, self.mode)
     }
 
     async fn check(&self) -> Result<Vec<String>> {
         let path = &self.path;
         let wrong = |error: io::Error| Error::invalid(explain(path, &error)).with_source(error);
-        if path.try_exists().map_err(wrong)? {
+        if path.symlink_metadata().is_ok() {
             is_regular(path).map_err(wrong)?;
             access(path, Access::READ_OK | Access::WRITE_OK).map_err(|errno| wrong(errno.into()))?;
             return Ok(vec![format!("appends to the file `{}`", path.display())]);
@@ -93,21 +123,27 @@ pub struct FileSink {
 #[derive(Debug)]
 struct AppendFile {
     path: PathBuf,
+    mode: FileMode,
     file: File,
 }
 
 impl FileSink {
     /// Opens the file, or creates it. Its directory must exist.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        Self::open_with(path, FileMode::default())
+    }
+
+    /// The same, with who may read and write a file that is created.
+    pub fn open_with(path: impl Into<PathBuf>, mode: FileMode) -> Result<Self> {
         let path = path.into();
-        let file = open(&path).map_err(|error| {
+        let file = open(&path, mode).map_err(|error| {
             let kind = match error.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::ResourceBusy => ErrorKind::Unavailable,
                 _ => ErrorKind::Invalid,
             };
             Error::new(kind, explain(&path, &error)).with_source(error)
         })?;
-        Ok(Self { lines: Appender::new(AppendFile { path, file }) })
+        Ok(Self { lines: Appender::new(AppendFile { path, mode, file }) })
     }
 }
 
@@ -123,13 +159,13 @@ impl Sink for FileSink {
 
 impl Device for AppendFile {
     fn prepare(&mut self) -> io::Result<bool> {
-        let here = match self.path.metadata() {
+        let here = match self.path.symlink_metadata() {
             Ok(found) => same_file(&found, &self.file.metadata()?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
         if !here {
-            self.file = open(&self.path)?;
+            self.file = open(&self.path, self.mode)?;
         }
         Ok(!here)
     }
@@ -151,9 +187,12 @@ fn same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-fn open(path: &Path) -> io::Result<File> {
+fn open(path: &Path, mode: FileMode) -> io::Result<File> {
     is_regular(path)?;
-    let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(mode.0);
+    // A link that takes its place after the look is refused by the system.
+    let mut file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)?;
     let length = file.seek(SeekFrom::End(0))?;
     if length == 0 {
         // The file's name must survive a crash as well as its content.
@@ -166,10 +205,15 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// A pipe or a terminal would block the open itself, and can neither be read back nor synced.
 fn is_regular(path: &Path) -> io::Result<()> {
-    if path.metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link"))
+        }
+        Ok(found) if !found.is_file() => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -231,6 +275,45 @@ mod tests {
         assert_eq!(ids(&path), [1, 2, 3]);
         send(&FileSink::open(&path).unwrap(), 4..=4).await;
         assert_eq!(ids(&path), [1, 2, 3, 4]);
+    }
+
+    #[tokio::test]
+    async fn a_file_is_its_owners_alone_unless_config_says_otherwise() {
+        let directory = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let path = directory.path().join("events.jsonl");
+        let sink = FileSink::open(&path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        fs::rename(&path, directory.path().join("rotated")).unwrap();
+        send(&sink, 1..=1).await;
+        assert_eq!(mode(&path), 0o600);
+        let shared = directory.path().join("shared.jsonl");
+        let json = serde_json::json!({"path": shared, "mode": "0640"});
+        let options: FileOptions = serde_json::from_value(json).unwrap();
+        options.open().await.unwrap();
+        // Whatever else the umask of the test takes away.
+        assert_eq!(mode(&shared) & 0o604, 0o600);
+        for bad in ["", "x", "0777", "0400", "1600", "600 "] {
+            let json = serde_json::json!({"path": shared, "mode": bad});
+            assert!(serde_json::from_value::<FileOptions>(json).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_link_is_not_followed_when_opened_or_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, target) = (directory.path().join("events.jsonl"), directory.path().join("target"));
+        fs::write(&target, "untouched").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let refused = FileSink::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("a symbolic link"), "{refused}");
+        fs::remove_file(&path).unwrap();
+        let sink = FileSink::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let outcomes = sink.send(vec![delivery(1, b"1")]).await;
+        assert!(matches!(&outcomes[..], [Outcome::Retry(_)]), "{outcomes:?}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! Webhooks: each event is a request, signed as Standard Webhooks says.
 //!
 //! *Ack.* The receiver has answered with a status from 200 to 299 within the time limit. Redirects are not followed. What
-//! other statuses mean stands in `answer`; the body of an answer is read for as much as a connection needs to be used again,
-//! and looked at by nobody.
+//! other statuses mean stands in `answer`; the body of an answer is read for as much as a connection needs to be used again.
+//! How it begins is kept with an attempt that failed, and reaches no log.
 //!
 //! *Order.* Many keys are in flight at once, up to `concurrency` requests for each host, and the events of one key one after the
 //! other (`per_key`). With `batch` several events are one request, and one request is in flight at a time.
@@ -18,6 +18,7 @@ mod batches;
 mod guard;
 mod options;
 mod signature;
+mod target;
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -36,13 +37,16 @@ use postrider_core::{Delivery, Failure, Outcome, Sink};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-pub use guard::Allowed;
+pub use guard::{Allowed, HostPattern};
 pub use options::{HttpMethod, HttpOptions};
+pub use target::HttpUrl;
 
 use self::answer::Reach;
-use self::guard::Guard;
+use self::guard::{Guard, Refused};
 use self::signature::Signer;
+use self::target::Target;
 use crate::envelope::names;
+use crate::said::SAID_BYTES_MAX;
 use crate::secret::Exposed;
 use crate::{Binding, per_key, sizes};
 
@@ -60,7 +64,7 @@ const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 static OUR_NAMES: [HeaderName; names::ALL.len()] = {
-    let [a, b, c, d, e, f] = names::ALL;
+    let [a, b, c, d, e, f, g, h] = names::ALL;
     [
         HeaderName::from_static(a),
         HeaderName::from_static(b),
@@ -68,6 +72,8 @@ static OUR_NAMES: [HeaderName; names::ALL.len()] = {
         HeaderName::from_static(d),
         HeaderName::from_static(e),
         HeaderName::from_static(f),
+        HeaderName::from_static(g),
+        HeaderName::from_static(h),
     ]
 };
 
@@ -80,6 +86,8 @@ pub struct HttpSink {
 #[derive(Debug)]
 struct Shared {
     options: HttpOptions,
+    /// The URL as it was read.
+    target: Target,
     client: Client<HttpsConnector<Guard>, Full<Bytes>>,
     guard: Guard,
     signer: Signer,
@@ -99,7 +107,8 @@ struct Shared {
 #[derive(Debug, Clone)]
 struct Receiver {
     url: Uri,
-    host: String,
+    /// As it is told: where an event has named the host, by the template.
+    shown: String,
     /// For requests to its host.
     places: Arc<Semaphore>,
 }
@@ -113,7 +122,7 @@ impl HttpSink {
         let options = &self.shared.options;
         let url = match &self.shared.sole {
             Some(sole) => sole.url.clone(),
-            None => options.url_for(delivery)?,
+            None => self.shared.target.url_for(delivery)?,
         };
         let message = options.envelope.wrap(delivery, Binding::Http)?;
         let id =
@@ -158,7 +167,7 @@ impl HttpSink {
         let shared = &*self.shared;
         let options = &shared.options;
         let elsewhere;
-        let Receiver { host, places, .. } = if let Some(sole) = &shared.sole {
+        let Receiver { shown, places, .. } = if let Some(sole) = &shared.sole {
             sole
         } else {
             elsewhere = shared.receiver(request.uri())?;
@@ -168,18 +177,21 @@ impl HttpSink {
         let _place = places.acquire().await;
         let answer = match timeout(options.time_limit.get(), shared.client.request(request)).await {
             Err(_) => {
-                return Err(Failure::retry(format!("{host} gave no answer within {}", options.time_limit)));
+                return Err(Failure::retry(format!("{shown} gave no answer within {}", options.time_limit)));
             }
-            Ok(Err(error)) => return Err(answer::of_error(&error, host, options.host_reach())),
+            Ok(Err(error)) => return Err(answer::of_error(&error, shown, shared.target.host_reach())),
             Ok(Ok(answer)) => answer,
         };
         let (head, body) = answer.into_parts();
         // The status is the answer. A body that does not end in time costs its connection and nothing else.
+        let mut beginning = Vec::new();
         if !body.is_end_stream() {
-            let _ = timeout(ANSWER_TIME_MAX, drain(body)).await;
+            let _ = timeout(ANSWER_TIME_MAX, drain(body, &mut beginning)).await;
         }
-        let result = answer::of_status(head.status, &head.headers, host, options.url_reach());
-        if head.status.as_u16() == 410 && options.url_reach() == Reach::All {
+        let receiver = format!("{} to {shown}", Method::from(options.method));
+        let reach = shared.target.url_reach();
+        let result = answer::of_status(head.status, &head.headers, &receiver, reach, &beginning);
+        if head.status.as_u16() == 410 && reach == Reach::All {
             shared.gone.store(true, Ordering::Relaxed);
         }
         result
@@ -189,10 +201,18 @@ impl HttpSink {
 impl Shared {
     /// Refused if it is not to be spoken to.
     fn receiver(&self, url: &Uri) -> Result<Receiver, Failure> {
-        let reach = |refused: &_| answer::of_refusal(refused, self.options.host_reach());
-        self.guard.check_url(url).map_err(|refused| reach(&refused))?;
+        let reach = self.target.host_reach();
+        let refusal = |refused: &_| answer::of_refusal(refused, reach);
+        self.guard.check_url(url).map_err(|refused| refusal(&refused))?;
+        let name = url.host().unwrap_or_default();
+        let hosts = &self.options.hosts;
+        if !hosts.is_empty() && !hosts.iter().any(|listed| listed.matches(name)) {
+            return Err(refusal(&Refused::not_listed(name)));
+        }
         let host = url.authority().map(ToString::to_string).unwrap_or_default();
-        Ok(Receiver { url: url.clone(), places: self.places_at(&host), host })
+        let places = self.places_at(&host);
+        let shown = if reach == Reach::All { host } else { self.target.authority() };
+        Ok(Receiver { url: url.clone(), shown, places })
     }
 
     fn places_at(&self, host: &str) -> Arc<Semaphore> {
@@ -209,10 +229,13 @@ impl Shared {
     }
 }
 
-/// Reads what is left of an answer, up to a bound.
-async fn drain(mut body: Incoming) {
+/// Reads what is left of an answer, up to a bound, and keeps how it begins: a byte more than is shown, so that one knows.
+async fn drain(mut body: Incoming, beginning: &mut Vec<u8>) {
     let mut left = ANSWER_BYTES_MAX;
     while let Some(Ok(frame)) = body.frame().await {
+        let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
+        let room = (SAID_BYTES_MAX + 1).saturating_sub(beginning.len());
+        beginning.extend_from_slice(&data[..data.len().min(room)]);
         match left.checked_sub(frame.data_ref().map_or(0, Bytes::len)) {
             Some(rest) => left = rest,
             None => return,

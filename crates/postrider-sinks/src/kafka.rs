@@ -64,7 +64,7 @@ use crate::{Secret, SinkUrl, Template};
 
 const USUAL_PORT: u16 = 9092;
 /// What can be said in a URL, for its errors.
-const URL_OPTIONS: &str = "key, envelope, compression, tombstones or sasl";
+const URL_OPTIONS: &str = "key, envelope, compression, tombstones, sasl or login_in_clear";
 
 /// How events are sent to Kafka.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -115,6 +115,9 @@ pub struct KafkaOptions {
     /// How the password is shown to a broker.
     #[serde(default, deserialize_with = "security::from_config")]
     pub sasl: Sasl,
+    /// Whether to log in without encryption at brokers that are not this machine.
+    #[serde(default)]
+    pub login_in_clear: bool,
     /// Milliseconds for which records of a partition are gathered before they are sent.
     #[serde(default = "default_linger_ms")]
     pub linger_ms: u32,
@@ -192,6 +195,7 @@ impl KafkaOptions {
             user: None,
             password: None,
             sasl: Sasl::default(),
+            login_in_clear: false,
             linger_ms: default_linger_ms(),
             message_bytes_max: default_message_bytes_max(),
             queue_bytes_max: default_queue_bytes_max(),
@@ -216,13 +220,8 @@ impl SinkOptions for KafkaOptions {
         if let Some(word) = url.take_option("compression") {
             options.compression = word.parse()?;
         }
-        if let Some(word) = url.take_option("tombstones") {
-            options.tombstones = word.parse().map_err(|_| {
-                Error::invalid(
-                    "option `tombstones` of sink `kafka:…`: write tombstones=true or tombstones=false",
-                )
-            })?;
-        }
+        options.tombstones = url.take_flag("tombstones")?;
+        options.login_in_clear = url.take_flag("login_in_clear")?;
         if let Some(word) = url.take_option("sasl") {
             options.sasl = security::of_this_build(word.parse()?)?;
         }
@@ -264,6 +263,9 @@ impl fmt::Display for KafkaOptions {
         }
         if self.sasl != Sasl::Plain {
             options.push(format!("sasl={}", self.sasl.as_str()));
+        }
+        if self.login_in_clear {
+            options.push("login_in_clear=true".to_owned());
         }
         if options.is_empty() { Ok(()) } else { write!(f, "?{}", options.join("&")) }
     }

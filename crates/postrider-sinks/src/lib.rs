@@ -8,10 +8,12 @@
 //! | [`spec`] | which sink does a text such as `file:events.jsonl`, or a table of config, name? How is one added? |
 //! | [`url`] | what does the URL of a broker say? |
 //! | [`secret`] | where does a password come from, and where does it never go? |
+//! | `login` | where may a login travel without encryption? |
 //! | [`template`] | to which subject, stream or URL does this event go? |
 //! | [`envelope`] | what does an event look like to a receiver, and what can its protocol carry? |
 //! | [`sizes`] | what is too large, and what does an error say about another attempt? |
 //! | [`failed_keys`] | which events of a batch must wait since an earlier one of their key failed? |
+//! | `said` | how is kept or shown what others wrote? |
 //! | `append` | how does a batch of lines reach a device whole, in order, and before the ack? |
 //! | `connection_slot` | who makes the connection that all share? |
 //! | `per_key` | how is a batch in flight at once and the events of a key one after the other? |
@@ -46,6 +48,8 @@ pub mod http;
 pub mod inbox;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis"))]
+mod login;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod null;
@@ -55,6 +59,7 @@ mod per_key;
 pub mod rabbitmq;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod said;
 #[cfg(test)]
 mod sample;
 pub mod secret;

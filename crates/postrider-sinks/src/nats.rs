@@ -1,7 +1,8 @@
 //! NATS JetStream: each event is published and acked by the stream that stores it.
 //!
 //! *Ack.* The stream has stored the event, as durably as its storage and replicas say, or had stored it before: the
-//! deduplication id is the `Nats-Msg-Id`, by which the stream drops repeats within its duplicate window.
+//! deduplication id is the `Nats-Msg-Id`, by which the stream drops repeats within its duplicate window. It names the
+//! subscription too, because a stream knows one id once, however many subscriptions publish to it (`repeats`).
 //!
 //! *Order.* All keys of a batch are in flight at once, and the events of one key one after the other
 //! (`per_key`): a stream may refuse one event and take the next, and acks come too late to hold that one back.
@@ -14,6 +15,7 @@ mod acks;
 #[cfg(feature = "bench")]
 pub(crate) mod bare;
 mod failures;
+mod repeats;
 mod sending;
 
 use std::fmt;
@@ -29,8 +31,10 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use self::acks::Acks;
+use self::repeats::Repeats;
 use crate::connection_slot::ConnectionSlot;
 use crate::envelope::names;
+use crate::login::Login;
 use crate::spec::SinkOptions;
 use crate::{Binding, Envelope, Secret, SinkUrl, Template, TimeLimit, per_key};
 
@@ -74,6 +78,9 @@ pub struct NatsOptions {
     /// Whether the connection must be encrypted. It also is where the server asks for it.
     #[serde(default)]
     pub tls: bool,
+    /// Whether to log in without encryption at a server that is not this machine.
+    #[serde(default)]
+    pub login_in_clear: bool,
     /// A file with the certificates to trust instead of the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
@@ -102,7 +109,8 @@ impl SinkOptions for NatsOptions {
         }
         let stream = url.take_option("stream");
         let envelope = url.take_option("envelope").map(|word| word.parse()).transpose()?.unwrap_or_default();
-        url.no_more_options("stream or envelope")?;
+        let login_in_clear = url.take_flag("login_in_clear")?;
+        url.no_more_options("stream, envelope or login_in_clear")?;
         let (user, token) = match (url.user.take(), &url.password) {
             (Some(token), None) => (None, Some(Secret::here(token))),
             (user, _) => (user, None),
@@ -117,6 +125,7 @@ impl SinkOptions for NatsOptions {
             nkey: None,
             credentials: None,
             tls: url.scheme == "tls",
+            login_in_clear,
             ca_file: None,
             envelope,
             time_limit: time_limit(),
@@ -127,15 +136,31 @@ impl SinkOptions for NatsOptions {
     async fn open(&self) -> Result<NatsSink> {
         self.addresses()?;
         self.connect_options()?;
-        if let Some(subject) = self.subject.as_constant() {
-            check_subject(subject).map_err(|failure| Error::invalid(failure.message()))?;
+        let is_given =
+            [&self.password, &self.token, &self.nkey, &self.credentials].iter().any(|one| one.is_some());
+        Login {
+            sink: "nats",
+            servers: &self.servers,
+            is_given: is_given || self.user.is_some(),
+            tls: self.tls,
+            may_be_clear: self.login_in_clear,
+        }
+        .check()?;
+        if let Some(reason) = self.subject.as_constant().and_then(why_no_subject) {
+            return Err(Error::invalid(format!(
+                "the `subject` of sink `nats` is none to publish to: {reason}"
+            )));
         }
         let bad = |c: char| !c.is_ascii_graphic() || ".*>/\\".contains(c);
         if self.stream.as_ref().is_some_and(|stream| stream.is_empty() || stream.contains(bad)) {
             return Err(Error::invalid("the `stream` of sink `nats` is no name of a stream: correct it"));
         }
         Ok(NatsSink {
-            shared: Arc::new(Shared { options: self.clone(), connection: ConnectionSlot::default() }),
+            shared: Arc::new(Shared {
+                options: self.clone(),
+                connection: ConnectionSlot::default(),
+                repeats: Repeats::default(),
+            }),
         })
     }
 
@@ -252,6 +277,7 @@ pub struct NatsSink {
 struct Shared {
     options: NatsOptions,
     connection: ConnectionSlot<Arc<Connection>>,
+    repeats: Repeats,
 }
 
 #[derive(Debug)]
@@ -270,6 +296,12 @@ struct State {
 }
 
 impl NatsSink {
+    /// How many events a stream has dropped as repeats though they were on their first attempt: something else has published with
+    /// their ids, or they had been delivered before a crash or a seek.
+    pub fn repeats_on_first_attempts(&self) -> u64 {
+        self.shared.repeats.told()
+    }
+
     /// The connection, made anew if it was lost.
     async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         let shared = &*self.shared;
@@ -289,8 +321,14 @@ struct Prepared {
 
 impl Prepared {
     fn of(delivery: &Delivery, options: &NatsOptions) -> Result<Self, Failure> {
-        let subject = options.subject.render(delivery)?;
-        check_subject(&subject)?;
+        let subject = options.subject.render_words(delivery, "*>")?;
+        if let Some(reason) = why_no_subject(&subject) {
+            // Without the subject, which may hold the event's key.
+            return Err(Failure::permanent(format!(
+                "the template `{}` makes no subject of NATS of this event: {reason}. Change the template, or emit the event otherwise",
+                options.subject
+            )));
+        }
         let message = options.envelope.wrap(delivery, Binding::Nats)?;
         let mut headers = HeaderMap::new();
         for (name, value) in message.pairs() {
@@ -305,7 +343,7 @@ impl Prepared {
             headers.insert(NATS_EXPECTED_STREAM, stream.as_str());
         }
         let bytes = message.bytes();
-        Ok(Self { subject: subject.into_owned(), headers, payload: message.body, bytes })
+        Ok(Self { subject, headers, payload: message.body, bytes })
     }
 }
 
@@ -362,23 +400,19 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Failure>
 }
 
 /// A subject comes from an event, so from anybody: it must not be a wildcard, nor speak to the server itself.
-fn check_subject(subject: &str) -> Result<(), Failure> {
+fn why_no_subject(subject: &str) -> Option<&'static str> {
     let bad_token = |token: &str| token.is_empty() || token == "*" || token == ">";
-    let reason = if subject.len() > SUBJECT_BYTES_MAX {
-        "it is too long"
+    if subject.len() > SUBJECT_BYTES_MAX {
+        Some("it is too long")
     } else if subject.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        "it contains a space or a control character"
+        Some("it contains a space or a control character")
     } else if subject.split('.').any(bad_token) {
-        "one of its parts is empty or a wildcard"
+        Some("one of its parts is empty or a wildcard")
     } else if subject.starts_with(['$', '_']) {
-        "what begins with $ or _ belongs to NATS"
+        Some("what begins with $ or _ belongs to NATS")
     } else {
-        return Ok(());
-    };
-    let shown: String = subject.escape_debug().take(80).collect();
-    Err(Failure::permanent(format!(
-        "`{shown}` is no subject to publish to, {reason}: change the sink's `subject`, or emit the event otherwise"
-    )))
+        None
+    }
 }
 
 impl Sink for NatsSink {
@@ -390,7 +424,7 @@ impl Sink for NatsSink {
             Ok(connection) => connection,
             Err(failure) => return per_key::none_sent(&batch, failure),
         };
-        sending::send(&connection, &self.shared.options, &batch).await
+        sending::send(&connection, &self.shared, &batch).await
     }
 
     fn keeps_order(&self) -> bool {
@@ -401,6 +435,7 @@ impl Sink for NatsSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::delivery;
     use crate::sizes;
 
     #[test]
@@ -420,17 +455,31 @@ mod tests {
     }
 
     #[test]
-    fn subjects_that_would_mean_something_else_are_refused_for_good() {
+    fn a_subject_that_an_event_spoils_is_refused_for_good_and_not_shown() {
+        let options = NatsOptions::from_text("nats://h/{header.a}.x").unwrap();
+        let mut event = delivery(1, b"");
+        std::sync::Arc::make_mut(&mut event.event).headers.set("a", "$canary");
+        let failure = Prepared::of(&event, &options).unwrap_err();
+        assert!(
+            failure.message().contains("`{header.a}.x`") && !failure.message().contains("canary"),
+            "{failure}"
+        );
+        assert!(matches!(sizes::outcome(failure), Outcome::Dead(_)));
+        std::sync::Arc::make_mut(&mut event.event).headers.set("a", "b.>");
+        assert_eq!(Prepared::of(&event, &options).unwrap().subject, "b%2E%3E.x");
+    }
+
+    #[test]
+    fn subjects_that_would_mean_something_else_are_refused() {
         for good in ["orders", "orders.created", "a.b-c_d/é", "a*b.c>d"] {
-            assert_eq!(check_subject(good), Ok(()), "{good}");
+            assert_eq!(why_no_subject(good), None, "{good}");
         }
         for bad in
             ["", ".", "a.", "a..b", "*", "a.*", "a.>", "a b", "a\r\nPUB x 0\r\n", "$JS.API.STREAM.DELETE.x"]
         {
-            let failure = check_subject(bad).unwrap_err();
-            assert!(matches!(sizes::outcome(failure), Outcome::Dead(_)), "{bad}");
+            assert!(why_no_subject(bad).is_some(), "{bad}");
         }
-        assert!(check_subject(&"x".repeat(SUBJECT_BYTES_MAX + 1)).is_err());
+        assert!(why_no_subject(&"x".repeat(SUBJECT_BYTES_MAX + 1)).is_some());
     }
 
     #[tokio::test]
@@ -445,6 +494,8 @@ mod tests {
             r#"{"servers": ["h"], "subject": "x.*"}"#,
             r#"{"servers": ["h"], "subject": "x", "stream": "a b"}"#,
             r#"{"servers": ["h"], "subject": "x", "token": "env:POSTRIDER_TEST_NO_SUCH"}"#,
+            r#"{"servers": ["localhost", "h"], "subject": "x", "token": "canary"}"#,
+            r#"{"servers": ["h"], "subject": "x", "user": "u", "password": "canary"}"#,
         ] {
             let error = read(bad).open().await.unwrap_err().to_string();
             assert!(!error.contains("canary"), "{error}");

@@ -39,10 +39,10 @@ pub use sink::RabbitMqSink;
 
 use crate::envelope::Envelope;
 use crate::spec::SinkOptions;
-use crate::{Secret, SinkUrl, Template};
+use crate::{Binding, Secret, SinkUrl, Template};
 
 /// What can be said in a URL, for its errors.
-const URL_OPTIONS: &str = "routing_key, vhost or envelope";
+const URL_OPTIONS: &str = "routing_key, vhost, envelope, cloudevents_prefix or login_in_clear";
 /// RabbitMQ's own, which it lets in from loopback alone.
 const USUAL_LOGIN: &str = "guest";
 
@@ -71,12 +71,19 @@ pub struct RabbitMqOptions {
     /// How events are wrapped.
     #[serde(default)]
     pub envelope: Envelope,
+    /// What stands before the attributes of envelope `cloudevents`: `cloudEvents:`, as AMQP's binding of CloudEvents says, or `ce-`, as
+    /// receivers of RabbitMQ expect that follow Knative.
+    #[serde(default)]
+    pub cloudevents_prefix: CloudEventsPrefix,
     /// Who logs in; `guest` if nobody is given.
     #[serde(default)]
     pub user: Option<String>,
     /// The password.
     #[serde(default)]
     pub password: Option<Secret>,
+    /// Whether to log in without encryption at a broker that is not this machine.
+    #[serde(default)]
+    pub login_in_clear: bool,
     /// Bytes of the largest message. It must not be above the broker's `max_message_size`.
     #[serde(default = "default_message_bytes_max")]
     pub message_bytes_max: NonZeroU32,
@@ -86,6 +93,37 @@ pub struct RabbitMqOptions {
     /// Milliseconds after which what has not been confirmed is given up, to be tried again.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: NonZeroU32,
+}
+
+/// What stands before the attributes of CloudEvents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum CloudEventsPrefix {
+    /// `cloudEvents:`.
+    #[default]
+    #[serde(rename = "cloudEvents:")]
+    CloudEvents,
+    /// `ce-`.
+    #[serde(rename = "ce-")]
+    Ce,
+}
+
+impl CloudEventsPrefix {
+    fn binding(self) -> Binding {
+        match self {
+            Self::CloudEvents => Binding::Amqp,
+            Self::Ce => Binding::AmqpCe,
+        }
+    }
+
+    fn from_word(word: &str) -> Result<Self> {
+        [Self::CloudEvents, Self::Ce]
+            .into_iter()
+            .find(|prefix| prefix.binding().cloudevents_prefix() == word)
+            .ok_or_else(|| {
+                Error::invalid("option `cloudevents_prefix` of sink `amqp:…`: write cloudEvents: or ce-")
+            })
+    }
 }
 
 fn default_vhost() -> String {
@@ -123,8 +161,10 @@ impl RabbitMqOptions {
             routing_key: default_routing_key(),
             headers: BTreeMap::new(),
             envelope: Envelope::default(),
+            cloudevents_prefix: CloudEventsPrefix::default(),
             user: None,
             password: None,
+            login_in_clear: false,
             message_bytes_max: default_message_bytes_max(),
             channels_max: default_channels_max(),
             timeout_ms: default_timeout_ms(),
@@ -161,6 +201,10 @@ impl SinkOptions for RabbitMqOptions {
         if let Some(word) = url.take_option("envelope") {
             options.envelope = word.parse()?;
         }
+        if let Some(word) = url.take_option("cloudevents_prefix") {
+            options.cloudevents_prefix = CloudEventsPrefix::from_word(&word)?;
+        }
+        options.login_in_clear = url.take_flag("login_in_clear")?;
         url.no_more_options(URL_OPTIONS)?;
         (options.user, options.password) = (url.user.take(), url.password.take());
         Ok(options)
@@ -190,6 +234,12 @@ impl fmt::Display for RabbitMqOptions {
         }
         if self.envelope.format != Envelope::default().format {
             write!(f, "&envelope={}", self.envelope.format)?;
+        }
+        if self.cloudevents_prefix != CloudEventsPrefix::default() {
+            write!(f, "&cloudevents_prefix={}", self.cloudevents_prefix.binding().cloudevents_prefix())?;
+        }
+        if self.login_in_clear {
+            f.write_str("&login_in_clear=true")?;
         }
         Ok(())
     }
@@ -233,6 +283,9 @@ mod tests {
         let plain = RabbitMqOptions::from_text("amqp://h/orders").unwrap();
         assert_eq!(plain.to_string(), "amqp://h:5672/orders?routing_key={type}");
         assert_eq!(RabbitMqOptions::from_text(&plain.to_string()).unwrap(), plain);
+        let knative = RabbitMqOptions::from_text("amqp://h/e?cloudevents_prefix=ce-").unwrap();
+        assert_eq!(knative.cloudevents_prefix, CloudEventsPrefix::Ce);
+        assert_eq!(RabbitMqOptions::from_text(&knative.to_string()).unwrap(), knative);
         let table =
             serde_json::from_str::<RabbitMqOptions>(r#"{"brokers": ["h:5672"], "exchange": "orders"}"#);
         assert_eq!(table.unwrap(), plain);
@@ -244,6 +297,7 @@ mod tests {
             ("amqp://h/%2f", "write the virtual host as"),
             ("amqp://h/{oops}", "there is no placeholder"),
             ("amqp://h/e?routing_key={x}", "there is no placeholder"),
+            ("amqp://h/e?cloudevents_prefix=ce", "write cloudEvents: or ce-"),
             ("amqp://h/e?persistent=false", "no option `persistent`"),
         ] {
             let error = RabbitMqOptions::from_text(bad).unwrap_err().to_string();

@@ -32,6 +32,7 @@ use serde::Deserialize;
 
 use crate::connection_slot::ConnectionSlot;
 use crate::envelope::BODY_FIELD;
+use crate::login::Login;
 use crate::spec::SinkOptions;
 use crate::{Binding, Envelope, FailedKeys, Secret, SinkUrl, Template, TimeLimit, sizes};
 
@@ -65,6 +66,9 @@ pub struct RedisOptions {
     /// Whether the connection is encrypted.
     #[serde(default)]
     pub tls: bool,
+    /// Whether to log in without encryption at a server that is not this machine.
+    #[serde(default)]
+    pub login_in_clear: bool,
     /// A file with the certificates to trust instead of the system's.
     #[serde(default)]
     pub ca_file: Option<PathBuf>,
@@ -101,7 +105,8 @@ impl SinkOptions for RedisOptions {
         let maxlen = number("maxlen", url.take_option("maxlen"))?;
         let db = number("db", url.take_option("db"))?.unwrap_or(0);
         let envelope = url.take_option("envelope").map(|word| word.parse()).transpose()?.unwrap_or_default();
-        url.no_more_options("maxlen, db or envelope")?;
+        let login_in_clear = url.take_flag("login_in_clear")?;
+        url.no_more_options("maxlen, db, envelope or login_in_clear")?;
         let maxlen = maxlen.map(|count| {
             NonZeroU64::new(count).ok_or_else(|| {
                 Error::invalid("a `maxlen` of 0 would keep no event: leave it out, or raise it")
@@ -116,6 +121,7 @@ impl SinkOptions for RedisOptions {
             user: url.user,
             password: url.password,
             tls: url.scheme == "rediss",
+            login_in_clear,
             ca_file: None,
             envelope,
             time_limit: time_limit(),
@@ -161,6 +167,14 @@ impl RedisOptions {
             return Err(wrong());
         }
         let url = SinkUrl::parse(&format!("redis://{}", self.server)).map_err(|_| wrong())?;
+        Login {
+            sink: "redis",
+            servers: std::slice::from_ref(&self.server),
+            is_given: self.user.is_some() || self.password.is_some(),
+            tls: self.tls,
+            may_be_clear: self.login_in_clear,
+        }
+        .check()?;
         let (host, port) = url.hosts[0].clone();
         let port = port.unwrap_or(USUAL_PORT);
         let address = if self.tls {

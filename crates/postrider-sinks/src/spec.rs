@@ -32,6 +32,7 @@ use crate::null::NullOptions;
 use crate::rabbitmq::RabbitMqOptions;
 #[cfg(feature = "redis")]
 use crate::redis::RedisOptions;
+use crate::secret::Secret;
 use crate::stdout::StdoutOptions;
 
 /// What a kind of sink needs to know, before anything is opened. Shown without secrets, as a text that can be
@@ -226,6 +227,17 @@ impl SinkSpec {
         Self::Stdout(StdoutOptions {})
     }
 
+    /// Reads an argument of a command line, which every process of the machine can see: the sink itself, or where its text is written, `env:NAME`
+    /// or `@PATH`. An error repeats nothing of what was read.
+    pub fn from_argument(text: &str) -> Result<Self> {
+        let place = match (text.strip_prefix('@'), text.strip_prefix("env:")) {
+            (Some(path), _) => format!("file:{path}"),
+            (None, Some(_)) => text.to_owned(),
+            (None, None) => return text.parse(),
+        };
+        place.parse::<Secret>()?.read()?.expose().trim().parse()
+    }
+
     /// Whether events go to standard output, where then nothing else should go.
     pub fn is_stdout(&self) -> bool {
         matches!(self, Self::Stdout(_))
@@ -315,7 +327,7 @@ mod tests {
     use crate::sample::delivery;
 
     fn file(path: &str) -> SinkSpec {
-        SinkSpec::File(FileOptions { path: path.into() })
+        SinkSpec::File(FileOptions { path: path.into(), mode: crate::file::FileMode::default() })
     }
 
     #[track_caller]

@@ -1,4 +1,7 @@
 //! Standard output: one JSON object a line, for pipes.
+//!
+//! It may be a terminal, or end on one behind a pipe. So control characters beyond ASCII's, DEL, and what turns the direction of text stand
+//! as `\uXXXX` in it, which is the same JSON; those of ASCII do in any JSON.
 
 use std::fmt;
 use std::fs::File;
@@ -81,6 +84,8 @@ impl Sink for StdoutSink {
 }
 
 impl Device for Stdout {
+    const IS_FOR_EYES: bool = true;
+
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.write(bytes)
     }
@@ -123,6 +128,23 @@ mod tests {
         drop(sink);
         let lines: Vec<_> = BufReader::new(reader).lines().map(io::Result::unwrap).collect();
         assert!(lines[0].starts_with(r#"{"id":1,"#) && lines[1].starts_with(r#"{"id":2,"#), "{lines:?}");
+    }
+
+    #[tokio::test]
+    async fn no_terminal_obeys_what_an_event_says() {
+        let (mut reader, sink) = piped();
+        let payload = "{\"a\":\"\u{9b}31m\u{7f}\u{202e}ü\"}";
+        let mut event = delivery(1, payload.as_bytes());
+        let inner = std::sync::Arc::make_mut(&mut event.event);
+        inner.key = Some(postrider_core::Key::new("\u{1b}[2J\u{9d}\u{2066}"));
+        sink.send(vec![event]).await;
+        drop(sink);
+        let mut line = String::new();
+        io::Read::read_to_string(&mut reader, &mut line).unwrap();
+        assert!(!line.trim_end().contains(crate::said::is_treacherous), "{line:?}");
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["key"], "\u{1b}[2J\u{9d}\u{2066}");
+        assert_eq!(read["payload"]["a"], "\u{9b}31m\u{7f}\u{202e}ü");
     }
 
     #[tokio::test]

@@ -86,20 +86,31 @@ impl Template {
     }
 
     /// The same, with what stands for placeholders changed first, so that it cannot change what the text around it means.
-    #[cfg(feature = "http")]
     pub(crate) fn render_escaped(
         &self,
         delivery: &Delivery,
-        escape: impl Fn(&str) -> String,
+        escape: impl Fn(&Placeholder, &str) -> String,
     ) -> Result<String, Failure> {
         let mut text = String::new();
         for piece in &self.pieces {
             match piece {
                 Piece::Text(plain) => text.push_str(plain),
-                Piece::Placeholder(..) => text.push_str(&escape(&piece.render(delivery)?)),
+                Piece::Placeholder(placeholder, _) => {
+                    text.push_str(&escape(placeholder, &piece.render(delivery)?));
+                }
             }
         }
         Ok(text)
+    }
+
+    /// The same for a name of which a dot parts the words, as subjects of NATS and routing keys of RabbitMQ are. A topic and a type
+    /// are names too and bring their words with them; a key or a header is one word, whatever it holds.
+    #[cfg(any(feature = "nats", feature = "rabbitmq"))]
+    pub(crate) fn render_words(&self, delivery: &Delivery, wildcards: &str) -> Result<String, Failure> {
+        self.render_escaped(delivery, |placeholder, value| match placeholder {
+            Placeholder::Key | Placeholder::Header(_) => one_word(value, wildcards),
+            _ => value.to_owned(),
+        })
     }
 
     /// The placeholders in it, in order.
@@ -123,6 +134,24 @@ impl Template {
             _ => None,
         }
     }
+}
+
+/// What would end a word, mean any word, or escape something is percent-encoded.
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+fn one_word(value: &str, wildcards: &str) -> String {
+    let mut word = String::with_capacity(value.len());
+    for c in value.chars() {
+        if c == '.' || c == '%' || c.is_whitespace() || c.is_control() || wildcards.contains(c) {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                // Writing to a string cannot fail.
+                let _ = fmt::Write::write_fmt(&mut word, format_args!("%{byte:02X}"));
+            }
+        } else {
+            word.push(c);
+        }
+    }
+    word
 }
 
 impl Piece {
@@ -319,6 +348,18 @@ mod tests {
         check("{subscription}@{store_id}", "audit@s");
         check("{header.tenant}-{header.none|x y}-{header.none|}-{key|none}", "ä-x y--42");
         check("{{{topic}}} }}{{ {{topic}}", "{order} }{ {topic}");
+    }
+
+    #[cfg(any(feature = "nats", feature = "rabbitmq"))]
+    #[test]
+    fn a_key_and_a_header_bring_no_words_of_their_own() {
+        let mut delivery = delivery(7, b"");
+        let event = Arc::make_mut(&mut delivery.event);
+        event.key = Some(Key::new("a.b>*#\n 100%ü"));
+        event.headers.set("tenant", "x.y");
+        let words = |text: &str| template(text).render_words(&delivery, "*>#").unwrap();
+        assert_eq!(words("o.{type}.{key}"), "o.order.created.a%2Eb%3E%2A%23%0A%20100%25ü");
+        assert_eq!(words("{topic}.{header.tenant}"), "order.x%2Ey");
     }
 
     #[test]

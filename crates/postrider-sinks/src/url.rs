@@ -82,6 +82,15 @@ impl SinkUrl {
         Some(self.options.remove(at).1)
     }
 
+    /// Takes out an option that is true or false; absent it is false.
+    pub fn take_flag(&mut self, name: &str) -> Result<bool> {
+        let Some(word) = self.take_option(name) else { return Ok(false) };
+        word.parse().map_err(|_| {
+            let scheme = &self.scheme;
+            Error::invalid(format!("option `{name}` of sink `{scheme}:…`: write {name}=true or {name}=false"))
+        })
+    }
+
     /// Refuses options that nobody has taken out.
     pub fn no_more_options(&self, known: &str) -> Result<()> {
         match self.options.first() {

@@ -166,6 +166,60 @@ async fn a_program_that_chatters_or_hangs_is_killed_and_its_words_are_not_repeat
 }
 
 #[tokio::test]
+async fn the_last_words_of_a_program_are_kept_with_the_attempt_that_ended_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dies = sink(folder.path(), "echo first >&2; printf \"KeyError: '\\033[31m'\\n\" >&2; exit 1").await;
+    let mut carrier = Carrier::with_keys(1, 1);
+    let outcomes = carrier.send(&dies, 10).await;
+    let Outcome::Retry(failure) = &outcomes[0] else { panic!("{outcomes:?}") };
+    assert_eq!(failure.message(), "the program `sh` ended (exit status: 1)");
+    assert_eq!(failure.record(), "the program `sh` ended (exit status: 1): KeyError: '\\u{1b}[31m'");
+}
+
+#[tokio::test]
+async fn a_program_sees_of_ours_only_what_it_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    // As a library written in C leaves them.
+    let leaked = std::fs::File::open("/dev/null").unwrap();
+    rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
+    let mut options = options(folder.path(), "env > environment; ls /proc/$$/fd > descriptors; answer ack");
+    options.env = [("SHOP_TOKEN".to_owned(), "env:CARGO_PKG_NAME".parse().unwrap())].into();
+    Carrier::with_keys(1, 1).send_all(&options.open().await.unwrap(), 1).await;
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let environment = read("environment");
+    let names: Vec<_> = environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    assert!(environment.contains("SHOP_TOKEN=postrider-sinks") && names.contains(&"PATH"), "{environment}");
+    let known = ["PATH", "HOME", "LANG", "TZ", "SHOP_TOKEN", "PWD", "OLDPWD", "SHLVL", "_"];
+    assert!(names.iter().all(|name| known.contains(name) || name.starts_with("LC_")), "{names:?}");
+    let descriptors = read("descriptors");
+    let above = descriptors.lines().filter(|number| number.parse::<u32>().is_ok_and(|number| number > 2));
+    // The shell itself may keep one for its script or its redirections.
+    assert!(above.clone().all(|number| number.parse::<u32>().unwrap() >= 10), "{descriptors}");
+    drop(leaked);
+}
+
+#[tokio::test]
+async fn what_a_program_has_started_ends_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("alive");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for (body, is_dropped) in [("answer ack", true), ("answer ack; exit 0", false)] {
+        // The helper holds the pipe open while it lives; the shell goes on once both ends are open.
+        let start = "exec 7> alive; tail -f /dev/null >&7 & exec 7>&-;";
+        let sink = sink(folder.path(), &format!("{start} {body}")).await;
+        let ended = {
+            let fifo = fifo.clone();
+            tokio::task::spawn_blocking(move || std::fs::read(fifo).unwrap())
+        };
+        let mut carrier = Carrier::with_keys(1, 1);
+        carrier.send(&sink, 1).await;
+        let sink = (!is_dropped).then_some(sink);
+        assert!(ended.await.unwrap().is_empty());
+        drop(sink);
+    }
+}
+
+#[tokio::test]
 async fn the_program_is_gone_when_the_sink_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let sink = sink(folder.path(), "echo $$ > pid; answer ack").await;

@@ -31,9 +31,9 @@ async fn sink(url: &str) -> HttpSink {
 }
 
 fn received(request: Request) -> Received {
-    let decoded = |text: &str| envelope::decode(text).into_owned();
-    let headers = request.headers.iter().map(|(name, value)| (decoded(name), decoded(value))).collect();
-    let dedup_id = decoded(request.header("webhook-id").unwrap());
+    let headers = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let headers = envelope::decode_all(headers);
+    let dedup_id = request.header("webhook-id").unwrap().to_owned();
     Received { payload: request.body, headers, dedup_id }
 }
 
@@ -95,7 +95,10 @@ async fn statuses_become_outcomes_and_a_failed_key_waits() {
     let mut carrier = Carrier::with_keys(4, 2);
     let outcomes = carrier.send(&sink, 10).await;
     assert_eq!((&outcomes[0], &outcomes[4]), (&Outcome::Ack, &Outcome::Ack));
-    assert!(matches!(&outcomes[1], Outcome::Dead(_)), "{outcomes:?}");
+    let Outcome::Dead(refused) = &outcomes[1] else { panic!("{outcomes:?}") };
+    let host = receiver.url().replace("http://", "");
+    assert_eq!(refused.message(), format!("HTTP status 422: POST to {host}"));
+    assert_eq!(refused.record(), format!("HTTP status 422: POST to {host}: ok"), "with what it answered");
     let Outcome::Retry(later) = &outcomes[2] else { panic!("{outcomes:?}") };
     assert_eq!(later.retry_after(), Some(Duration::from_secs(7)));
     assert!(message(&outcomes[3]).contains("redirects, which is not followed"));
@@ -212,6 +215,9 @@ async fn batches_are_arrays_and_one_refused_event_does_not_take_the_others_along
     assert_eq!(sizes, [4, 4, 1, 1, 1, 1]);
     assert_eq!(requests[0].header("content-type"), Some("application/json"));
     assert!(requests[0].header("webhook-id").unwrap().starts_with("batch-"));
+    let events: Vec<serde_json::Value> = serde_json::from_slice(&requests[0].body).unwrap();
+    let ids: Vec<_> = events.iter().map(|event| event["dedup_id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids, carrier.acked[..4], "each event has an id of its own");
     carrier.send_all(&sink, 20).await;
     receiver.answer(|_| Reply::Status(500, String::new()));
     let mut carrier = Carrier::with_keys(2, 2);

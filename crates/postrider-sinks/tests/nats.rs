@@ -52,10 +52,9 @@ async fn held_from(stream: &Stream, after: u64, count: usize) -> Vec<Received> {
             .headers
             .iter()
             .flat_map(|(name, values)| values.iter().map(move |value| (name.to_string(), value.to_string())))
-            .map(|(name, value)| {
-                (envelope::decode(&name).into_owned(), envelope::decode(&value).into_owned())
-            })
             .collect();
+        let headers =
+            envelope::decode_all(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let dedup_id = headers.iter().find(|(name, _)| name == "Nats-Msg-Id").unwrap().1.clone();
         received.push(Received { payload: message.payload.to_vec(), headers, dedup_id });
     }
@@ -89,6 +88,52 @@ async fn it_does_what_every_sink_does() {
     })
     .await;
     assert_eq!(stream.get_raw_message(1).await.unwrap().subject.as_str(), "every.order.order.created");
+}
+
+/// A stream knows an id once, whoever publishes with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_subscriptions_into_one_stream_lose_nothing() {
+    let url = nats::shared().url();
+    let stream = stream(&url, "shop").await;
+    let (billing, audit) = (sink(&url, "shop.billing.{type}").await, sink(&url, "shop.audit").await);
+    let mut first = Carrier::with_keys(5, 1);
+    let mut second = first.of_subscription("audit");
+    for (carrier, sink) in [(&mut first, &billing), (&mut second, &audit)] {
+        assert_eq!(carrier.send(sink, 5).await, vec![Outcome::Ack; 5]);
+        assert_eq!(sink.repeats_on_first_attempts(), 0);
+    }
+    let held = held_from(&stream, 0, 10).await;
+    let of = |name: &str| -> Vec<&str> {
+        let found = held.iter().flat_map(|event| &event.headers).filter(|(n, _)| n == name);
+        found.map(|(_, value)| value.as_str()).collect()
+    };
+    let (events, ids) = (of(names::EVENT_ID), of(names::DEDUP_ID));
+    assert_eq!(events[..5], events[5..], "the event's own id is the same for both");
+    assert_eq!(ids, held.iter().map(|event| event.dedup_id.as_str()).collect::<Vec<_>>());
+    assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_on_a_first_attempt_is_told_and_one_of_a_lost_ack_is_not() {
+    let nats = nats::shared();
+    stream(&nats.url(), "repeats").await;
+    let proxy = Proxy::start(nats.address());
+    let through = impatient(&format!("nats://{}", proxy.address()), "repeats.x").await;
+    let mut carrier = Carrier::with_keys(6, 1);
+    let mut again = carrier.clone();
+    carrier.send(&through, 2).await;
+    // The stream has the next ones, and nobody hears of it.
+    proxy.swallow_server_bytes_from(0);
+    let outcomes = carrier.send(&through, 3).await;
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Retry(_))), "{outcomes:?}");
+    proxy.heal();
+    carrier.send_all(&through, 10).await;
+    assert_eq!(through.repeats_on_first_attempts(), 0, "these were to be expected");
+    // Something else that publishes the same ids: another process with a copy of the store, for example.
+    let other = sink(&nats.url(), "repeats.x").await;
+    assert_eq!(again.send(&other, 6).await, vec![Outcome::Ack; 6]);
+    assert_eq!(other.repeats_on_first_attempts(), 6);
+    assert_eq!(held(&nats.url(), "repeats").await.len(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -129,6 +129,8 @@ impl Stage {
             ("city", "Zürich 漢字 😀"),
             ("quoted", "a \"b\" c"),
             ("percent", "100 % %41"),
+            ("baggage", "user=Zo%C3%AB"),
+            ("both", "ü %41"),
             ("edges", " a "),
             ("empty", ""),
             ("name/with:all._-", "1"),

@@ -31,8 +31,8 @@ pub(super) fn read<'t>(document: &mut Document<'t>, table: &Table<'t>) -> Option
                 let hint = "write type = \"…\" instead of url, with the options of that kind".to_owned();
                 document.problem(key.span(), format!("`{}` stands beside `url`", key.get_ref()), Some(hint));
             }
-            text.parse()
-                .map_err(|error: postrider_core::Error| document.problem(url.span(), error.to_string(), None))
+            SinkSpec::from_argument(text)
+                .map_err(|error| document.problem(url.span(), error.to_string(), None))
                 .ok()
         }
         (None, None) => {

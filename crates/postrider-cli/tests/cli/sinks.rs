@@ -115,3 +115,66 @@ fn a_sink_that_refuses_our_login_delays_its_own_events_alone() {
         assert_eq!(arrived.iter().map(|event| &event.key).collect::<BTreeSet<_>>().len(), 7);
     }
 }
+
+#[test]
+fn a_sink_with_a_secret_in_it_is_named_by_where_it_is_written() {
+    let place = Place::new();
+    place.ok(&["store", "migrate"]);
+    place.ok(&["emit", "order", "--payload", "1"]);
+    let run = |sink: &str, variable: &str| {
+        let args = ["relay", "--subscription", "a", "--sink", sink, "--once", "-vvv"];
+        let output = place.command(&args).env("ORDERS_SINK", variable).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), said)
+    };
+    let (code, said) = run("env:ORDERS_SINK", "file:one.jsonl");
+    assert_eq!((code, place.delivered("one.jsonl").len()), (Some(0), 1), "{said}");
+    place.ok(&["emit", "order", "--payload", "2"]);
+    place.write("sink", "file:two.jsonl\n");
+    let (code, said) = run("@sink", "");
+    assert_eq!((code, place.delivered("two.jsonl").len()), (Some(0), 1), "{said}");
+    // A login in a webhook's URL, and a token in its path, are shown nowhere.
+    for (sink, variable) in [
+        ("env:ORDERS_SINK", "https://u:canary@127.0.0.1:1/x"),
+        ("https://u:canary@127.0.0.1:1/x", ""),
+        ("env:ORDERS_SINK", "nats://u:canary@broker.example.com/x"),
+        ("env:ORDERS_SINK", "canary"),
+    ] {
+        let (code, said) = run(sink, variable);
+        assert!(code != Some(0) && !said.contains("canary"), "{sink}: {said}");
+    }
+    let check =
+        ["relay", "--subscription", "a", "--sink", "https://127.0.0.1:1/services/canary?t=canary", "--check"];
+    let ran = place.run(&check);
+    assert!(!ran.stdout.contains("canary") && !ran.stderr.contains("canary"), "{ran:?}");
+}
+
+/// The terminal sends the signal to the whole group in which the relay is.
+#[test]
+fn ctrl_c_ends_the_relay_and_lets_the_program_of_a_sink_finish() {
+    let place = Place::new();
+    place.ok(&["store", "migrate"]);
+    place.ok(&["emit", "order", "--payload", "1"]);
+    place.write(
+        "program.sh",
+        "while IFS= read -r line; do id=${line#*\\\"dedup_id\\\":\\\"}; id=${id%%\\\"*}\n\
+         echo begun > begun; read -r go < go\n\
+         printf '{\"id\":\"%s\",\"outcome\":\"ack\"}\\n' \"$id\"; done\necho done > finished\n"
+            .replace("\\\"", "\""),
+    );
+    assert!(std::process::Command::new("mkfifo").arg(place.path("go")).status().unwrap().success());
+    let mut command = place.command(&["relay", "--subscription", "a", "--sink", "exec:sh program.sh"]);
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let running = Running::start(command, "ready");
+    until("the program has begun", || place.path("begun").exists());
+    let group = rustix::process::Pid::from_raw(running.pid().cast_signed()).unwrap();
+    rustix::process::kill_process_group(group, Signal::INT).unwrap();
+    running.says("will end once drained", 1);
+    place.write("go", "now\n");
+    assert_eq!(running.ended().code(), Some(0));
+    let stats = place.json(&["stats"]);
+    let one = &stats["subscriptions"][0];
+    assert_eq!((&one["lag_events"], &one["pending"]), (&0.into(), &0.into()), "{stats}");
+    let why = place.json(&["event", "show", "1"]);
+    assert!(!why.to_string().contains("\"error\""), "no attempt has failed: {why}");
+}

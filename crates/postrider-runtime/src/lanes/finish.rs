@@ -148,7 +148,7 @@ impl Lanes {
 
     fn record(&self, item: Item, attempt: u32, took: Duration, outcome: &Outcome) -> AttemptRecord {
         let error = match outcome {
-            Outcome::Retry(failure) | Outcome::Dead(failure) => failure.message().to_owned(),
+            Outcome::Retry(failure) | Outcome::Dead(failure) => failure.record(),
             Outcome::Ack | Outcome::Untried => String::new(),
         };
         AttemptRecord { event_id: self.event_of(item).id, attempt, ended_ago: Duration::ZERO, took, error }

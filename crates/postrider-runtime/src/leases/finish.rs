@@ -86,7 +86,7 @@ impl Leases {
             HeldState::Stays(Remnant::Dead | Remnant::Again(Again { count: Count::Failed, .. }))
         );
         if let (true, Outcome::Retry(failure) | Outcome::Dead(failure)) = (counts, &attempted.outcome) {
-            let (error, took) = (failure.message().to_owned(), attempted.took);
+            let (error, took) = (failure.record(), attempted.took);
             let event_id = held.event.id;
             row.record(
                 judge.now,

@@ -1,8 +1,10 @@
 //! An event as one JSON object on one line.
 //!
 //! ```json
-//! {"id":7,"topic":"order","type":"order.created","key":"42","payload":{"total":9.50},"headers":{},"created_at":"2026-11-15T08:30:00Z","subscription":"audit","attempt":1}
+//! {"id":7,"dedup_id":"5f2c-7-1794731400000000-audit","event_id":"5f2c-7-1794731400000000","topic":"order","type":"order.created","key":"42","payload":{"total":9.50},"headers":{},"created_at":"2026-11-15T08:30:00Z","subscription":"audit","attempt":1}
 //! ```
+//!
+//! By `dedup_id` a receiver recognises a repeat; `event_id` is the same for every subscription.
 //!
 //! A payload that is JSON stands in the line as it was emitted: digits, key order, repeated keys and
 //! escapes are the producer's, and nesting of any depth costs no stack, since it is checked but never
@@ -17,6 +19,8 @@ use postrider_core::{Delivery, EventId, Headers, Timestamp};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::Ids;
+
 /// Appends one delivery as a line, its newline included.
 pub fn write_line(line: &mut Vec<u8>, delivery: &Delivery) {
     write_object(line, delivery);
@@ -27,7 +31,8 @@ pub fn write_line(line: &mut Vec<u8>, delivery: &Delivery) {
 pub(super) fn write_object(line: &mut Vec<u8>, delivery: &Delivery) {
     let one_line = without_line_breaks(&delivery.payload);
     let json = serde_json::from_slice::<&RawValue>(&one_line).ok();
-    let object = Object::of(delivery, json);
+    let ids = Ids::of(delivery);
+    let object = Object::of(delivery, &ids, json);
     serde_json::to_writer(line, &object).expect("strings and checked JSON always serialize");
 }
 
@@ -35,6 +40,8 @@ pub(super) fn write_object(line: &mut Vec<u8>, delivery: &Delivery) {
 #[derive(Serialize)]
 pub(crate) struct Object<'a> {
     id: EventId,
+    dedup_id: &'a str,
+    event_id: &'a str,
     topic: &'a str,
     #[serde(rename = "type")]
     kind: &'a str,
@@ -51,9 +58,11 @@ pub(crate) struct Object<'a> {
 
 impl<'a> Object<'a> {
     /// Of a payload that is JSON, with that as it is to stand there; of any other with none.
-    pub(crate) fn of(delivery: &'a Delivery, json: Option<&'a RawValue>) -> Self {
+    pub(crate) fn of(delivery: &'a Delivery, ids: &'a Ids, json: Option<&'a RawValue>) -> Self {
         Self {
             id: delivery.id,
+            dedup_id: ids.dedup_id(),
+            event_id: ids.event_id(),
             topic: delivery.topic.as_str(),
             kind: delivery.kind.as_str(),
             key: delivery.key.as_ref().map(postrider_core::Key::as_str),
@@ -120,7 +129,7 @@ mod tests {
     fn check(payload: &[u8], expected: &str) {
         let expected = format!(
             concat!(
-                r#"{{"id":7,"topic":"order","type":"order.created","key":"42",{},"headers":{{}},"#,
+                r#"{{"id":7,"dedup_id":"s-7-1800000000000000-audit","event_id":"s-7-1800000000000000","topic":"order","type":"order.created","key":"42",{},"headers":{{}},"#,
                 r#""created_at":"2027-01-15T08:00:00Z","subscription":"audit","attempt":1}}"#,
                 "\n"
             ),

@@ -12,8 +12,10 @@ use super::*;
 use crate::sample;
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-const DEDUP_ID: &str = "s-7-1800000000000000";
-const BINDINGS: [Binding; 5] = [Binding::Kafka, Binding::Nats, Binding::Http, Binding::Amqp, Binding::Redis];
+const DEDUP_ID: &str = "s-7-1800000000000000-audit";
+const EVENT_ID: &str = "s-7-1800000000000000";
+const BINDINGS: [Binding; 6] =
+    [Binding::Kafka, Binding::Nats, Binding::Http, Binding::Amqp, Binding::AmqpCe, Binding::Redis];
 
 fn delivery(payload: &[u8], headers: &[(&str, &str)]) -> Delivery {
     let mut delivery = sample::delivery(7, payload);
@@ -45,22 +47,29 @@ fn check(format: Format, binding: Binding, expected: &[&str]) {
 
 const TRACEPARENT: &str = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
+const PLAIN: [&str; 1] = ["tenant: Zürich"];
+const ENCODED: [&str; 2] = ["tenant: Z%C3%BCrich", "postrider-encoded: tenant"];
+
 #[test]
 fn raw_is_the_payload_with_what_a_receiver_must_know() {
     let common = [
         "postrider-topic: order",
         "postrider-type: order.created",
         "postrider-key: 42",
-        "postrider-dedup-id: s-7-1800000000000000",
+        "postrider-event-id: s-7-1800000000000000",
+        "postrider-dedup-id: s-7-1800000000000000-audit",
         "postrider-attempt: 2",
         TRACEPARENT,
     ];
-    let expected = |first: &[&'static str], tenant| [first, &common, &[tenant, r#"{"total":9.50}"#]].concat();
-    check(Format::Raw, Binding::Kafka, &expected(&[], "tenant: Zürich"));
-    check(Format::Raw, Binding::Redis, &expected(&[], "tenant: Zürich"));
-    check(Format::Raw, Binding::Nats, &expected(&[], "tenant: Z%C3%BCrich"));
-    check(Format::Raw, Binding::Http, &expected(&["content-type: application/json"], "tenant: Z%C3%BCrich"));
-    check(Format::Raw, Binding::Amqp, &expected(&["content-type: application/json"], "tenant: Zürich"));
+    let expected = |first: &[&'static str], tenant: &[&'static str]| {
+        [first, &common, tenant, &[r#"{"total":9.50}"#]].concat()
+    };
+    let content_type = ["content-type: application/json"];
+    check(Format::Raw, Binding::Kafka, &expected(&[], &PLAIN));
+    check(Format::Raw, Binding::Redis, &expected(&[], &PLAIN));
+    check(Format::Raw, Binding::Nats, &expected(&[], &ENCODED));
+    check(Format::Raw, Binding::Http, &expected(&content_type, &ENCODED));
+    check(Format::Raw, Binding::Amqp, &expected(&content_type, &PLAIN));
 }
 
 #[test]
@@ -73,37 +82,104 @@ fn json_is_the_line_without_its_end() {
     assert_eq!(&message.body[..], &line[..line.len() - 1]);
     assert_eq!(message.content_type.as_deref(), Some("application/json"));
     let names: Vec<_> = message.headers.iter().map(|(name, _)| &**name).collect();
-    assert_eq!(names, [names::DEDUP_ID, names::ATTEMPT]);
+    assert_eq!(names, [names::EVENT_ID, names::DEDUP_ID, names::ATTEMPT]);
 }
 
 #[test]
 fn cloudevents_in_binary_mode_for_each_protocol() {
-    let expected = |prefix: &str, inner: &[&str], tenant: &str| {
+    let expected = |prefix: &str, inner: &[&str], tenant: &[&str]| {
         let attributes = [
             "specversion: 1.0",
-            "id: s-7-1800000000000000",
+            "id: s-7-1800000000000000-audit",
             "source: postrider/s",
             "type: order.created",
             "subject: 42",
             "time: 2027-01-15T08:00:00Z",
+            "partitionkey: 42",
+            TRACEPARENT,
+            "postridereventid: s-7-1800000000000000",
         ];
-        let attributes = attributes.iter().chain(inner).chain(&["partitionkey: 42", TRACEPARENT]);
         let mut lines = vec!["content-type: application/json".to_owned()];
-        lines.extend(attributes.map(|attribute| format!("{prefix}{attribute}")));
-        let own = ["postrider-dedup-id: s-7-1800000000000000", "postrider-attempt: 2", TRACEPARENT, tenant];
-        lines.extend(own.map(str::to_owned));
+        lines.extend(attributes.iter().chain(inner).map(|attribute| format!("{prefix}{attribute}")));
+        let own = [
+            "postrider-event-id: s-7-1800000000000000",
+            "postrider-dedup-id: s-7-1800000000000000-audit",
+            "postrider-attempt: 2",
+            TRACEPARENT,
+        ];
+        lines.extend(own.iter().chain(tenant).map(|line| (*line).to_owned()));
         lines.push(r#"{"total":9.50}"#.to_owned());
         lines
     };
     for (binding, lines) in [
-        (Binding::Kafka, expected("ce_", &[], "tenant: Zürich")),
-        (Binding::Redis, expected("ce_", &[], "tenant: Zürich")),
-        (Binding::Amqp, expected("cloudEvents:", &[], "tenant: Zürich")),
-        (Binding::Http, expected("ce-", &[], "tenant: Z%C3%BCrich")),
-        (Binding::Nats, expected("ce-", &["datacontenttype: application/json"], "tenant: Z%C3%BCrich")),
+        (Binding::Kafka, expected("ce_", &[], &PLAIN)),
+        (Binding::Redis, expected("ce_", &[], &PLAIN)),
+        (Binding::Amqp, expected("cloudEvents:", &[], &PLAIN)),
+        (Binding::AmqpCe, expected("ce-", &[], &PLAIN)),
+        (Binding::Http, expected("ce-", &[], &ENCODED)),
+        (Binding::Nats, expected("ce-", &["datacontenttype: application/json"], &ENCODED)),
     ] {
         check(Format::CloudEvents, binding, &lines.iter().map(String::as_str).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn an_event_sets_attributes_but_not_who_sent_it_or_what_it_is() {
+    let own = [
+        ("ce-tenant", "acme"),
+        ("ce_dataschema", "https://h/a b"),
+        ("Ce-Subject", "other"),
+        ("cloudEvents:partitionkey", "p"),
+        ("ce-traceparent", ""),
+        ("traceparent", ""),
+        ("ce-id", "forged"),
+        ("ce-source", "forged"),
+        ("ce-not-a-name", "x"),
+    ];
+    let envelope =
+        Envelope { source: "/shop/{header.city}".parse().unwrap(), ..Envelope::new(Format::CloudEvents) };
+    let mut delivery = delivery(b"{}", &own);
+    Arc::make_mut(&mut delivery.event).headers.set("city", "Zürich a/b");
+    let message = envelope.wrap(&delivery, Binding::Kafka).unwrap();
+    let all =
+        |name: &str| -> Vec<&str> { message.pairs().filter(|(n, _)| *n == name).map(|(_, v)| v).collect() };
+    assert_eq!(all("ce_tenant"), ["acme"]);
+    assert_eq!(all("ce_dataschema"), ["https://h/a%20b"]);
+    assert_eq!((all("ce_subject"), all("ce_partitionkey")), (vec!["other"], vec!["p"]));
+    assert_eq!(all("ce_source"), ["/shop/Z%C3%BCrich%20a%2Fb"]);
+    assert_eq!(all("ce_id"), [DEDUP_ID]);
+    assert!(all("ce_traceparent").is_empty(), "an attribute is never empty");
+    assert_eq!(all("postrider-header-ce-id"), ["forged"]);
+    assert_eq!(all("postrider-header-ce-not-a-name"), ["x"]);
+    // Elsewhere such a header would make a CloudEvent of what is none.
+    let raw = shown(Format::Raw, Binding::Http, &delivery);
+    assert!(raw.contains("\npostrider-header-ce-tenant: acme\n"), "{raw}");
+}
+
+#[test]
+fn a_structured_event_has_the_other_headers_in_it() {
+    let own = [
+        ("tenant", "Zürich"),
+        ("ce-region", "eu"),
+        ("correlation-id", "c\u{1}"),
+        ("subject", "s"),
+        ("averylongnameforanextension", "l"),
+        ("empty", ""),
+        ("content-type", "application/json"),
+    ];
+    let delivery = delivery(b"{}", &own);
+    let envelope = Envelope::new(Format::CloudEventsStructured);
+    let message = envelope.wrap(&delivery, Binding::Http).unwrap();
+    let event: serde_json::Value = serde_json::from_slice(&message.body).unwrap();
+    assert_eq!(
+        (&event["tenant"], &event["region"], &event["subject"]),
+        (&"Zürich".into(), &"eu".into(), &"42".into())
+    );
+    assert_eq!(event.get("empty"), None);
+    let rest: serde_json::Value = serde_json::from_str(event["postriderheaders"].as_str().unwrap()).unwrap();
+    let expected =
+        serde_json::json!({"correlation-id": "c\u{1}", "subject": "s", "averylongnameforanextension": "l"});
+    assert_eq!(rest, expected);
 }
 
 #[test]
@@ -111,8 +187,9 @@ fn cloudevents_in_structured_mode_are_one_object() {
     let object = |rest: &str| {
         format!(
             concat!(
-                r#"{{"specversion":"1.0","id":"s-7-1800000000000000","source":"postrider/s","#,
+                r#"{{"specversion":"1.0","id":"s-7-1800000000000000-audit","source":"postrider/s","#,
                 r#""type":"order.created","subject":"42","time":"2027-01-15T08:00:00Z","partitionkey":"42","#,
+                r#""postridereventid":"s-7-1800000000000000","#,
                 "{}}}"
             ),
             rest
@@ -137,19 +214,23 @@ fn cloudevents_in_structured_mode_are_one_object() {
         &delivery(b"1", &[("content-type", "text/plain"), ("tracestate", "a=1")]),
     );
     assert!(
-        text.contains(r#""tracestate":"a=1","datacontenttype":"text/plain","data_base64":"MQ==""#),
+        text.contains(r#""tracestate":"a=1","postridereventid":"s-7-1800000000000000","datacontenttype":"text/plain","data_base64":"MQ==""#),
         "{text}"
     );
 }
 
 #[test]
-fn debezium_gets_the_headers_of_the_outbox_event_router() {
-    let delivery = delivery(b"{}", &[("id", "mine"), ("traceparent", TRACE)]);
-    let expected = format!(
-        "id: {DEDUP_ID}\neventType: order.created\npostrider-dedup-id: {DEDUP_ID}\npostrider-attempt: 2\n\
-         postrider-header-id: mine\n{TRACEPARENT}\n{{}}"
-    );
-    assert_eq!(shown(Format::Debezium, Binding::Kafka, &delivery), expected);
+fn debezium_gets_the_headers_of_the_outbox_event_router_with_the_id_of_the_row() {
+    let own = |headers: &[(&str, &str)], id: &str| {
+        let expected = format!(
+            "id: {id}\neventType: order.created\npostrider-event-id: {EVENT_ID}\npostrider-dedup-id: {DEDUP_ID}\n\
+             postrider-attempt: 2\n{TRACEPARENT}\n{{}}"
+        );
+        let delivery = delivery(b"{}", &[headers, &[("traceparent", TRACE)]].concat());
+        assert_eq!(shown(Format::Debezium, Binding::Kafka, &delivery), expected);
+    };
+    own(&[("id", "406c07f3-26f0-4eea-a50c-109940064b8f")], "406c07f3-26f0-4eea-a50c-109940064b8f");
+    own(&[], DEDUP_ID);
 }
 
 #[test]
@@ -243,7 +324,7 @@ proptest! {
     fn every_message_has_the_deduplication_id_once_and_all_own_headers(
         own in proptest::collection::vec((".{0,12}", ".{0,12}"), 0..5),
         reserved in proptest::sample::subsequence(
-            vec!["id", "ce-id", "ce_id", "cloudEvents:id", "host", "postrider-dedup-id", "payload", "CC"], 0..8),
+            vec!["ce-id", "ce_id", "cloudEvents:id", "host", "postrider-dedup-id", "payload", "CC"], 0..7),
     ) {
         let mut headers = Headers::default();
         for (name, value) in &own {
@@ -257,16 +338,18 @@ proptest! {
         for (format, binding) in Format::ALL.into_iter().flat_map(|f| BINDINGS.map(|b| (f, b))) {
             let envelope = Envelope::new(format);
             let message = envelope.wrap(&delivery, binding).unwrap();
-            let carried =
-                |name: &str| if binding.is_ascii() { decode(name).into_owned() } else { name.to_owned() };
+            let pairs = message.headers.iter().map(|(name, value)| (&**name, &**value));
+            let carried: Vec<(String, String)> = if binding.is_ascii() {
+                decode_all(pairs)
+            } else {
+                pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+            };
             let ids: Vec<_> = message.headers.iter().filter(|(name, _)| name == names::DEDUP_ID).collect();
             assert_eq!(ids.len(), 1);
             assert_eq!(ids[0].1, DEDUP_ID);
             for (name, value) in headers.iter() {
-                let found = message.headers.iter().any(|(n, v)| {
-                    let n = carried(n);
-                    n.strip_prefix(MOVED).unwrap_or(&n) == name && carried(v) == value
-                });
+                let found =
+                    carried.iter().any(|(n, v)| n.strip_prefix(MOVED).unwrap_or(n) == name && v == value);
                 assert!(found, "{format} {binding:?}: {name:?} {value:?} in {:?}", message.headers);
             }
         }

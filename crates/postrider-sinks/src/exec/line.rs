@@ -1,26 +1,21 @@
 //! What passes between us and the program, one JSON object a line.
 
 use postrider_core::{Delivery, Failure, Outcome};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::envelope::Ids;
 use crate::envelope::line::Object;
 
 /// An event. A payload that is JSON on one line stands in it as it was emitted; any other is `payload_base64`, so that bytes
 /// survive exactly.
-pub(super) fn write(delivery: &Delivery, dedup_id: &str) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        dedup_id: &'a str,
-        #[serde(flatten)]
-        event: Object<'a>,
-    }
+pub(super) fn write(delivery: &Delivery, ids: &Ids) -> Vec<u8> {
     let breaks = delivery.payload.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
     let json = serde_json::from_slice::<&RawValue>(&delivery.payload).ok().filter(|json| {
         // White space around it is not part of what is carried on.
         !breaks && json.get().len() == delivery.payload.len()
     });
-    let line = Line { dedup_id, event: Object::of(delivery, json) };
+    let line = Object::of(delivery, ids, json);
     let mut text = Vec::with_capacity(delivery.payload.len() + 256);
     serde_json::to_writer(&mut text, &line).expect("strings and checked JSON always serialize");
     text.push(b'\n');
@@ -65,13 +60,17 @@ mod tests {
     use super::*;
     use crate::sample::delivery;
 
+    fn written_line(payload: &[u8]) -> Vec<u8> {
+        let delivery = delivery(7, payload);
+        write(&delivery, &Ids::of(&delivery))
+    }
+
     #[test]
     fn a_line_holds_the_event_and_no_other_line_break() {
-        let written = |payload: &[u8]| String::from_utf8(write(&delivery(7, payload), "s-7-1")).unwrap();
-        assert!(
-            written(b"{\"a\": 1.50}")
-                .starts_with(r#"{"dedup_id":"s-7-1","id":7,"topic":"order","type":"order.created","#)
-        );
+        let written = |payload: &[u8]| String::from_utf8(written_line(payload)).unwrap();
+        assert!(written(b"{\"a\": 1.50}").starts_with(
+            r#"{"id":7,"dedup_id":"s-7-1800000000000000-audit","event_id":"s-7-1800000000000000","topic":"#
+        ));
         assert!(written(b"{\"a\": 1.50}").contains(r#""payload":{"a": 1.50},"#));
         for payload in [&b"{\n}"[..], b"", b"\xff", b" 1", b"1\r"] {
             let line = written(payload);

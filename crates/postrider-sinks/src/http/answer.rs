@@ -9,6 +9,7 @@ use hyper::header::{HeaderMap, RETRY_AFTER};
 use postrider_core::Failure;
 
 use super::guard::Refused;
+use crate::said::{self, SAID_BYTES_MAX};
 use crate::sizes;
 
 /// The longest that a receiver may put us off. It is asked again then.
@@ -22,24 +23,28 @@ pub(super) enum Reach {
 }
 
 /// What an answer with this status means; nothing for one that acks.
+///
+/// `receiver` says to whom which request went, and `body` how the answer begins, which is kept with the attempt.
 pub(super) fn of_status(
     status: StatusCode,
     headers: &HeaderMap,
-    host: &str,
+    receiver: &str,
     reach: Reach,
+    body: &[u8],
 ) -> Result<(), Failure> {
     if status.is_success() {
         return Ok(());
     }
     let failure = match status.as_u16() {
         300..=399 => Failure::retry(format!(
-            "HTTP status {}: {host} redirects, which is not followed: change `url` to where it leads",
+            "HTTP status {}: {receiver}: it redirects, which is not followed: change `url` to where it leads",
             status.as_u16()
         )),
-        410 if reach == Reach::All => Failure::unavailable(gone(host)),
-        410 => Failure::permanent(gone(host)),
-        number => Failure::from_http_status(number, host),
+        410 if reach == Reach::All => Failure::unavailable(gone(receiver)),
+        410 => Failure::permanent(gone(receiver)),
+        number => Failure::from_http_status(number, receiver),
     };
+    let failure = failure.with_detail(said::beginning(body, SAID_BYTES_MAX));
     Err(match retry_after(headers, SystemTime::now()) {
         Some(delay) => failure.after(delay),
         None => failure,
@@ -47,9 +52,9 @@ pub(super) fn of_status(
 }
 
 /// What is said of a receiver that has answered 410, then and until the sink is opened anew.
-pub(super) fn gone(host: &str) -> String {
+pub(super) fn gone(receiver: &str) -> String {
     format!(
-        "HTTP status 410: {host} wants no more events, and none are sent: change `url`, or delete the subscription; if it is \
+        "HTTP status 410: {receiver}: it wants no more events, and none are sent: change `url`, or delete the subscription; if it is \
          back, restart or reload the relay"
     )
 }
@@ -86,6 +91,8 @@ pub(super) fn of_error(error: &(dyn StdError + 'static), host: &str, reach: Reac
         innermost = cause.to_string();
         next = cause.source();
     }
+    // What TLS has to say names the host, which here may come from the event.
+    let innermost = if reach == Reach::All { innermost } else { error.to_string() };
     Failure::retry(format!("{host}: {innermost}"))
 }
 
@@ -94,7 +101,7 @@ pub(super) fn of_error(error: &(dyn StdError + 'static), host: &str, reach: Reac
 pub(super) fn of_refusal(refused: &Refused, reach: Reach) -> Failure {
     match reach {
         Reach::All => Failure::unavailable(format!("nothing is sent: {refused}")),
-        Reach::Some => Failure::permanent(format!("the event is not sent: {refused}")),
+        Reach::Some => Failure::permanent(format!("the event is not sent: {}", refused.discreet())),
     }
 }
 
@@ -112,7 +119,7 @@ mod tests {
     fn statuses_are_acks_or_failures_of_a_class() {
         let class = |status: u16, reach| {
             let status = StatusCode::from_u16(status).unwrap();
-            of_status(status, &HeaderMap::new(), "h", reach).map_err(|failure| failure.class())
+            of_status(status, &HeaderMap::new(), "h", reach, b"").map_err(|failure| failure.class())
         };
         for status in [200, 201, 202, 204, 299] {
             assert_eq!(class(status, Reach::All), Ok(()));
@@ -142,7 +149,10 @@ mod tests {
         for bad in ["", "-1", "soon", "1.5"] {
             assert_eq!(after(bad), None, "{bad}");
         }
-        let failure = of_status(StatusCode::TOO_MANY_REQUESTS, &headers("7"), "h", Reach::All).unwrap_err();
+        let answer = StatusCode::TOO_MANY_REQUESTS;
+        let failure = of_status(answer, &headers("7"), "POST h", Reach::All, b"slow\ndown\n").unwrap_err();
         assert_eq!(failure.retry_after(), Some(Duration::from_secs(7)));
+        assert_eq!(failure.message(), "HTTP status 429: POST h");
+        assert_eq!(failure.record(), "HTTP status 429: POST h: slow\\ndown");
     }
 }

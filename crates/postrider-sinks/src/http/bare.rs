@@ -21,7 +21,7 @@ pub(crate) async fn publish<T>(
         .map(|request| async move {
             let answer = client.request(request).await.map_err(refused)?;
             let status = answer.status();
-            super::drain(answer.into_body()).await;
+            super::drain(answer.into_body(), &mut Vec::new()).await;
             if status.is_success() { Ok(()) } else { Err(refused(status)) }
         })
         .buffer_unordered(options.concurrency.get())

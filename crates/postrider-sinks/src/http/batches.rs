@@ -11,12 +11,13 @@ use postrider_core::{Delivery, Error, Failure, FailureClass, Outcome, Result};
 use sha2::{Digest, Sha256};
 
 use super::answer::Reach;
+use super::target::Target;
 use super::{HttpOptions, HttpSink, add};
 use crate::envelope::{CONTENT_TYPE, Format};
 use crate::{Binding, FailedKeys, sizes};
 
 /// What config must say for batches.
-pub(super) fn check(options: &HttpOptions) -> Result<()> {
+pub(super) fn check(options: &HttpOptions, target: &Target) -> Result<()> {
     if options.batch.is_none() {
         return Ok(());
     }
@@ -25,7 +26,7 @@ pub(super) fn check(options: &HttpOptions) -> Result<()> {
             "a `batch` is a JSON array: set `envelope` to json or cloudevents-structured, or leave `batch` out",
         ));
     }
-    if options.url_reach() == Reach::Some {
+    if target.url_reach() == Reach::Some {
         return Err(Error::invalid(
             "the events of a `batch` go to one URL: use no placeholders in `url`, or leave `batch` out",
         ));
@@ -98,7 +99,7 @@ impl Run<'_> {
         let request = async {
             let mut headers = HeaderMap::new();
             add(&mut headers, CONTENT_TYPE, content_type(options.envelope.format).unwrap_or_default())?;
-            let url = options.url_for(&self.batch[places[0]])?;
+            let url = self.sink.shared.target.url_for(&self.batch[places[0]])?;
             self.sink.request(self.sink.signed(url, &self.id(places), headers, body)?).await
         };
         match request.await {

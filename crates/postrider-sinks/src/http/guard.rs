@@ -90,6 +90,53 @@ impl schemars::JsonSchema for Allowed {
     }
 }
 
+/// Where requests may go: a host by its name or address, or `*.example.com` for every host below that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPattern(String);
+
+impl HostPattern {
+    pub(super) fn matches(&self, host: &str) -> bool {
+        let host = canonical(host);
+        match self.0.strip_prefix('*') {
+            Some(ending) => host.len() > ending.len() && host.ends_with(ending),
+            None => host == self.0,
+        }
+    }
+}
+
+impl FromStr for HostPattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let name = text.strip_prefix("*.").unwrap_or(text);
+        match name.parse() {
+            Ok(Allowed::Host(host)) if name.len() == text.len() => Ok(Self(host)),
+            Ok(Allowed::Host(host)) => Ok(Self(format!("*.{host}"))),
+            _ => Err(Error::invalid(format!(
+                "`{}` cannot stand in `hosts`: write a host's name, or *.example.com for all below it",
+                text.escape_debug()
+            ))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for HostPattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for HostPattern {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HostPattern".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"type": "string", "description": "A host's name, or *.example.com for every host below it."})
+    }
+}
+
 /// Lower case, no brackets, no dot at the end: names that mean the same are the same.
 fn canonical(host: &str) -> String {
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -98,11 +145,26 @@ fn canonical(host: &str) -> String {
 
 /// Why nothing was sent. Found again in the chain of hyper's errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refused(String);
+pub(super) struct Refused {
+    told: String,
+    /// The same without the host, for one that an event has named: what events hold belongs in no log.
+    discreet: &'static str,
+}
+
+impl Refused {
+    pub(super) fn discreet(&self) -> &'static str {
+        self.discreet
+    }
+
+    /// Of a host that is not among those that are listed.
+    pub(super) fn not_listed(host: &str) -> Self {
+        Self { told: format!("`{host}` is not among `hosts`"), discreet: "its host is not among `hosts`" }
+    }
+}
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.told)
     }
 }
 
@@ -130,24 +192,29 @@ impl Guard {
 
     /// What can be said of a URL before its name is resolved.
     pub(super) fn check_url(&self, url: &Uri) -> Result<(), Refused> {
-        let host = url
-            .host()
-            .filter(|host| !host.is_empty())
-            .ok_or_else(|| Refused("the URL has no host".to_owned()))?;
+        let refused = |told: String, discreet| Err(Refused { told, discreet });
+        let plain = |told: &'static str| Err(Refused { told: told.to_owned(), discreet: told });
+        let Some(host) = url.host().filter(|host| !host.is_empty()) else {
+            return plain("the URL has no host");
+        };
         if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(Refused("the URL has a login: put it in `headers` as authorization".to_owned()));
+            return plain("the URL has a login: put it in `headers` as authorization");
         }
         match url.scheme_str() {
             // A host that is neither a name nor an address in the usual notation has no certificate either.
-            Some("https") if ServerName::try_from(canonical(host)).is_err() => {
-                Err(Refused(format!("`{host}` is neither a host's name nor an address: correct the URL")))
-            }
+            Some("https") if ServerName::try_from(canonical(host)).is_err() => refused(
+                format!("`{host}` is neither a host's name nor an address: correct the URL"),
+                "its host is neither a name nor an address",
+            ),
             Some("https") => Ok(()),
             Some("http") if self.allows_host(host) => Ok(()),
-            Some("http") => Err(Refused(format!(
-                "`{host}` would be spoken to without encryption: use https, or put `{host}` in `allow`, a key of the sink's table in a config file"
-            ))),
-            _ => Err(Refused("the URL is neither https nor http".to_owned())),
+            Some("http") => refused(
+                format!(
+                    "`{host}` would be spoken to without encryption: use https, or put `{host}` in `allow`, a key of the sink's table in a config file"
+                ),
+                "its host would be spoken to without encryption",
+            ),
+            _ => plain("the URL is neither https nor http"),
         }
     }
 
@@ -161,9 +228,12 @@ impl Guard {
             && let Some(bad) = addresses.iter().find(|address| !self.allows_address(address.ip()))
         {
             let ip = bad.ip();
-            return Err(io::Error::other(Refused(format!(
-                "`{host}` leads to {ip}, which is no public address: put `{host}` in `allow`, a key of the sink's table in a config file, if that is meant"
-            ))));
+            return Err(io::Error::other(Refused {
+                told: format!(
+                    "`{host}` leads to {ip}, which is no public address: put `{host}` in `allow`, a key of the sink's table in a config file, if that is meant"
+                ),
+                discreet: "its host leads to an address that is not public",
+            }));
         }
         Ok(addresses)
     }
@@ -258,6 +328,17 @@ mod tests {
 
     fn guard(allow: &[&str]) -> Guard {
         Guard::new(&allow.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn hosts_are_listed_by_name_or_all_below_one() {
+        let matches = |pattern: &str, host: &str| pattern.parse::<HostPattern>().unwrap().matches(host);
+        assert!(matches("a.example.com", "A.example.com.") && matches("*.example.com", "a.b.example.com"));
+        assert!(!matches("*.example.com", "example.com") && !matches("*.example.com", "evilexample.com"));
+        assert!(!matches("example.com", "a.example.com"));
+        for bad in ["", "*", "*.", "https://h", "h/x", "10.0.0.0/8", "a*.b"] {
+            assert!(bad.parse::<HostPattern>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a webhook needs to know, and how it is opened and checked.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
-use hyper::{Method, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use postrider_core::{Delivery, Error, ErrorKind, Failure, Result};
+use postrider_core::{Error, ErrorKind, Failure, Result};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -23,12 +23,13 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::answer::Reach;
-use super::guard::{Allowed, Guard};
+use super::guard::{Allowed, Guard, HostPattern};
 use super::signature::Signer;
+use super::target::{HttpUrl, Target, no_url};
 use super::{HttpSink, Shared, answer, batches};
 use crate::secret::Exposed;
 use crate::spec::SinkOptions;
-use crate::{Envelope, Secret, Template, TimeLimit};
+use crate::{Envelope, Secret, TimeLimit};
 
 /// A connection that was not used for so long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(30);
@@ -38,8 +39,9 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HttpOptions {
-    /// The URL of each event. What stands for a placeholder is percent-encoded.
-    pub url: Template,
+    /// The URL of each event, or where that is written: `env:NAME` or `file:/path`. What stands for a placeholder is
+    /// percent-encoded.
+    pub url: HttpUrl,
     /// The method.
     #[serde(default)]
     pub method: HttpMethod,
@@ -59,6 +61,10 @@ pub struct HttpOptions {
     /// Requests in flight at a time for each host.
     #[serde(default = "concurrency")]
     pub concurrency: NonZeroUsize,
+    /// Hosts that requests may go to, by their names, or as `*.example.com` all below one; needed where events choose the host and
+    /// requests carry secrets. Any if nothing is listed.
+    #[serde(default)]
+    pub hosts: Vec<HostPattern>,
     /// Hosts and networks that may be spoken to though they are not public; hosts in it also without TLS.
     #[serde(default)]
     pub allow: Vec<Allowed>,
@@ -108,12 +114,7 @@ impl SinkOptions for HttpOptions {
 
     /// The URL, as it is.
     fn from_text(text: &str) -> Result<Self> {
-        let url = text.parse().map_err(|error: Error| {
-            // It repeats the text, in which there may be a password or a token.
-            let error = error.to_string();
-            let reason = error.rsplit_once("`, column ").map_or("it is no template", |(_, reason)| reason);
-            Error::invalid(format!("the URL of a webhook, column {reason}"))
-        })?;
+        let url = HttpUrl::parse(text)?;
         Ok(Self {
             url,
             method: HttpMethod::default(),
@@ -122,6 +123,7 @@ impl SinkOptions for HttpOptions {
             envelope: Envelope::default(),
             batch: None,
             concurrency: concurrency(),
+            hosts: Vec::new(),
             allow: Vec::new(),
             ca_file: None,
             time_limit: time_limit(),
@@ -131,8 +133,10 @@ impl SinkOptions for HttpOptions {
     /// Connects to nothing yet, so that a receiver that is down delays its own events alone.
     async fn open(&self) -> Result<HttpSink> {
         let guard = Guard::new(&self.allow);
-        self.check_url(&guard)?;
-        batches::check(self)?;
+        let target = self.url.read()?;
+        target.check(&guard)?;
+        self.check_hosts(&target)?;
+        batches::check(self, &target)?;
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(self.concurrency.get())
@@ -147,9 +151,10 @@ impl SinkOptions for HttpOptions {
             sole: None,
             hosts: std::sync::Mutex::default(),
             gone: AtomicBool::new(false),
+            target: target.clone(),
             options: self.clone(),
         };
-        if let Some(constant) = self.url.as_constant() {
+        if let Some(constant) = target.as_constant() {
             let url = constant.parse().map_err(|_| no_url())?;
             let refused = |failure: Failure| Error::invalid(failure.message().to_owned());
             shared.sole = Some(shared.receiver(&url).map_err(refused)?);
@@ -166,10 +171,11 @@ impl SinkOptions for HttpOptions {
     /// Connects, with TLS where the URL says so, and sends nothing.
     async fn check(&self) -> Result<Vec<String>> {
         self.open().await?;
-        if self.host_reach() == Reach::Some {
+        let target = self.url.read()?;
+        if target.host_reach() == Reach::Some {
             return Ok(vec![format!("sends to {self}, whose host is known only with each event")]);
         }
-        let url = self.host_url()?;
+        let url = target.host_url()?;
         let host = url.authority().map(ToString::to_string).unwrap_or_default();
         let connect = self.connector(Guard::new(&self.allow))?.call(url);
         let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
@@ -184,60 +190,26 @@ impl SinkOptions for HttpOptions {
 }
 
 impl HttpOptions {
-    /// Whether what is wrong with the URL is wrong for all events.
-    pub(super) fn url_reach(&self) -> Reach {
-        if self.url.is_constant() { Reach::All } else { Reach::Some }
-    }
-
-    /// The same of its host.
-    pub(super) fn host_reach(&self) -> Reach {
-        if self.authority_text().contains('{') { Reach::Some } else { Reach::All }
-    }
-
-    fn authority_text(&self) -> String {
-        let text = self.url.to_string();
-        let rest = text.split_once("://").map_or("", |(_, rest)| rest);
-        rest.split(['/', '?', '#']).next().unwrap_or_default().to_owned()
-    }
-
-    /// Without its path, which may hold placeholders, whose braces no URL may have.
-    fn host_url(&self) -> Result<Uri> {
-        let text = self.url.to_string();
-        let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
-        format!("{scheme}://{}/", self.authority_text()).parse().map_err(|_| no_url())
-    }
-
-    /// The URL of one event. What comes from the event stays one piece of it.
-    pub(super) fn url_for(&self, delivery: &Delivery) -> Result<Uri, Failure> {
-        let text = self.url.render_escaped(delivery, escape)?;
-        text.parse().map_err(|_| {
-            Failure::permanent("what the sink's `url` becomes with this event is no URL: change it, or emit the event otherwise")
-        })
-    }
-
-    fn check_url(&self, guard: &Guard) -> Result<()> {
-        let text = self.url.to_string();
-        if text.contains('#') {
+    /// What no event may choose: a host of its own, where requests carry secrets.
+    fn check_hosts(&self, target: &Target) -> Result<()> {
+        let has_secrets =
+            !self.headers.is_empty() || !self.secrets.is_empty() || matches!(self.url, HttpUrl::Elsewhere(_));
+        if target.host_reach() == Reach::Some && has_secrets && self.hosts.is_empty() {
             return Err(Error::invalid(
-                "the `url` of a webhook has a fragment, which is never sent: leave out the # and the rest",
+                "a webhook whose host comes from the event would show its secrets to any host that an event names: list the hosts \
+                 in `hosts`, or use no `headers` and `secrets`",
             ));
         }
-        if self.host_reach() == Reach::Some {
-            let scheme = text.split_once("://").map(|(scheme, _)| scheme);
-            return if matches!(scheme, Some("https" | "http")) { Ok(()) } else { Err(no_url()) };
-        }
-        let url = self.host_url()?;
-        if let Some(constant) = self.url.as_constant() {
-            constant.parse::<Uri>().map_err(|_| no_url())?;
-        }
-        guard
-            .check_url(&url)
-            .map_err(|refused| Error::invalid(format!("a webhook cannot be sent: {refused}")))
+        Ok(())
     }
 
     /// All secrets as they are now.
     fn exposed(&self) -> Result<Vec<Exposed>> {
-        self.headers.values().chain(&self.secrets).map(Secret::read).collect()
+        let url = match &self.url {
+            HttpUrl::Here(_) => None,
+            HttpUrl::Elsewhere(place) => Some(place),
+        };
+        self.headers.values().chain(&self.secrets).chain(url).map(Secret::read).collect()
     }
 
     fn own_headers(&self) -> Result<HeaderMap> {
@@ -307,35 +279,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     if all.is_empty() { Err(wrong(&"it holds no certificate")) } else { Ok(all) }
 }
 
-fn no_url() -> Error {
-    Error::invalid("the `url` of a webhook is no URL: write https://HOST/PATH")
-}
-
-/// Keeps what an event brings from becoming another part of the URL, a step up in its path among them.
-fn escape(value: &str) -> String {
-    if !value.is_empty() && value.bytes().all(|byte| byte == b'.') {
-        return "%2E".repeat(value.len());
-    }
-    let mut escaped = String::with_capacity(value.len());
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
-}
-
-/// Without the query, in which people put tokens.
+/// Without its path and query, in which people put tokens.
 impl fmt::Display for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.url.to_string();
-        match text.split_once('?') {
-            Some((shown, _)) => write!(f, "{shown}?…"),
-            None => f.write_str(&text),
-        }
+        self.url.fmt(f)
     }
 }
 
@@ -350,47 +297,17 @@ impl fmt::Debug for HttpOptions {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use postrider_core::Key;
-
     use super::*;
-    use crate::sample::delivery;
 
     fn options(url: &str) -> HttpOptions {
         HttpOptions::from_text(url).unwrap()
     }
 
-    #[test]
-    fn what_an_event_brings_stays_one_piece_of_the_url() {
-        let with_key = |key: &str| {
-            let mut delivery = delivery(1, b"");
-            Arc::make_mut(&mut delivery.event).key = Some(Key::new(key));
-            delivery
-        };
-        let url =
-            |template: &str, key: &str| options(template).url_for(&with_key(key)).map(|url| url.to_string());
-        assert_eq!(url("https://h/a/{key}?k={key}", "1").unwrap(), "https://h/a/1?k=1");
-        assert_eq!(
-            url("https://h/a/{key}/b", "../x?y#z&ü").unwrap(),
-            "https://h/a/..%2Fx%3Fy%23z%26%C3%BC/b"
-        );
-        assert_eq!(url("https://h/a/{key}", "..").unwrap(), "https://h/a/%2E%2E");
-        assert_eq!(url("https://{key}.h/", "evil.example/x").ok(), None, "no part of a host holds an escape");
-        assert_eq!(url("https://{key}/", "user@evil.example").ok(), None);
-    }
-
     #[tokio::test]
     async fn urls_that_cannot_work_are_refused_when_opened() {
-        for bad in [
-            "https://",
-            "https:///x",
-            "http://example.com/",
-            "https://u:canary@h/",
-            "https://h/#x",
-            "https://h /",
-            "https://h/a b",
-        ] {
+        for bad in
+            ["https://", "https:///x", "http://example.com/", "https://h/#x", "https://h /", "https://h/a b"]
+        {
             let error = options(bad).open().await.err().unwrap_or_else(|| panic!("{bad}")).to_string();
             assert!(!error.contains("canary"), "{error}");
         }
@@ -405,15 +322,31 @@ mod tests {
         assert!(!bad.open().await.unwrap_err().to_string().contains("canary"));
     }
 
+    #[tokio::test]
+    async fn an_event_does_not_choose_who_sees_a_secret() {
+        let read = |more: &str| -> HttpOptions {
+            serde_json::from_str(&format!(r#"{{"url": "https://{{header.host}}/x"{more}}}"#)).unwrap()
+        };
+        for bad in [
+            r#", "headers": {"authorization": "canary"}"#,
+            r#", "secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]"#,
+        ] {
+            let error = read(bad).open().await.unwrap_err().to_string();
+            assert!(error.contains("list the hosts in `hosts`") && !error.contains("canary"), "{error}");
+            read(&format!(r#"{bad}, "hosts": ["*.example.com"]"#)).open().await.unwrap();
+        }
+        read("").open().await.unwrap();
+    }
+
     #[test]
     fn tokens_and_secrets_are_not_shown() {
         let read = r#"{"url": "https://h/x?token=canary", "headers": {"authorization": "canary"}, "secrets": ["canary"]}"#;
         let options: HttpOptions = serde_json::from_str(read).unwrap();
         assert!(!format!("{options} {options:?}").contains("canary"));
-        assert_eq!(options.to_string(), "https://h/x?…");
-        let error = HttpOptions::from_text("https://u:canary@h/{tpye}").unwrap_err().to_string();
+        assert_eq!(options.to_string(), "https://h/…");
+        let error = HttpOptions::from_text("https://h/canary/{tpye}").unwrap_err().to_string();
         assert!(
-            error.contains("column 20: there is no placeholder {tpye}") && !error.contains("canary"),
+            error.contains("column 18: there is no placeholder {tpye}") && !error.contains("canary"),
             "{error}"
         );
     }

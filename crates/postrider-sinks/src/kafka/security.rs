@@ -17,6 +17,7 @@ use rdkafka::ClientConfig;
 use serde::{Deserialize, Deserializer};
 
 use super::KafkaOptions;
+use crate::login::Login;
 
 const HAS_TLS: bool = cfg!(feature = "kafka-tls");
 
@@ -75,6 +76,14 @@ pub(super) fn apply(config: &mut ClientConfig, options: &KafkaOptions) -> Result
         }
         _ => return Err(Error::invalid("sink `kafka` has a user or a password: give both, or neither")),
     };
+    Login {
+        sink: "kafka",
+        servers: &options.brokers,
+        is_given: login.is_some(),
+        tls: options.tls,
+        may_be_clear: options.login_in_clear,
+    }
+    .check()?;
     config.set(
         "security.protocol",
         match (options.tls, &login) {
@@ -165,10 +174,16 @@ mod tests {
     }
 
     #[test]
-    fn a_login_without_tls_is_as_it_was() {
+    fn a_login_without_tls_stays_on_this_machine_unless_config_says_otherwise() {
         let mut options = KafkaOptions::new("h", "t".parse().unwrap()).unwrap();
         (options.user, options.password) = (Some("me".to_owned()), Some(Secret::here("canary")));
         let mut config = ClientConfig::new();
+        let refused = apply(&mut config, &options).unwrap_err().to_string();
+        assert!(
+            refused.contains("login_in_clear = true") && config.get("sasl.password").is_none(),
+            "{refused}"
+        );
+        options.login_in_clear = true;
         apply(&mut config, &options).unwrap();
         assert_eq!(config.get("security.protocol"), Some("sasl_plaintext"));
         assert_eq!(config.get("sasl.mechanism"), Some("PLAIN"));

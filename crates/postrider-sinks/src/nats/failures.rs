@@ -1,4 +1,6 @@
 //! What an answer of NATS, or none, says about another attempt.
+//!
+//! A subject may hold an event's key or header, which belong in no log and in no attempt: the template is told instead.
 
 use std::error::Error as StdError;
 
@@ -19,8 +21,14 @@ pub(super) fn of_publish(error: &PublishError, connection: &Connection, bytes: u
     }
 }
 
-pub(super) fn no_ack(subject: &str, options: &NatsOptions, connection: &Connection) -> Failure {
+pub(super) fn no_ack(options: &NatsOptions, connection: &Connection) -> Failure {
     let said = connection.state.borrow().said.clone();
+    let subject = &options.subject;
+    // The server quotes the subject that it did not permit.
+    let said = said.map(|said| match said.split_once('"') {
+        Some((before, _)) if !subject.is_constant() => before.trim_end().to_owned(),
+        _ => said,
+    });
     Failure::unavailable(format!(
         "NATS acked nothing on `{subject}` within {}: see whether the server is well and a stream listens on the subject{}",
         options.time_limit,
@@ -41,11 +49,8 @@ fn too_large(bytes: usize, bytes_max: usize) -> Failure {
 }
 
 /// A stream's own words.
-pub(super) fn of_answer(
-    answer: &async_nats::jetstream::Error,
-    subject: &str,
-    options: &NatsOptions,
-) -> Failure {
+pub(super) fn of_answer(answer: &async_nats::jetstream::Error, options: &NatsOptions) -> Failure {
+    let subject = &options.subject;
     let message = format!("JetStream refused the event on `{subject}`: {answer}");
     match answer.error_code() {
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM => {
@@ -70,7 +75,8 @@ pub(super) fn of_answer(
     }
 }
 
-pub(super) fn absent_stream(subject: &str, options: &NatsOptions) -> Failure {
+pub(super) fn absent_stream(options: &NatsOptions) -> Failure {
+    let subject = &options.subject;
     for_one_or_all(
         options,
         format!(

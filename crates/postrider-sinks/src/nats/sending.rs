@@ -10,15 +10,18 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::acks::{Answer, Inbox};
-use super::{Connection, IN_FLIGHT_MAX, NatsOptions, Prepared, failures};
+use super::repeats::Repeats;
+use super::{Connection, IN_FLIGHT_MAX, NatsOptions, Prepared, Shared, failures};
 use crate::per_key::Chains;
 use crate::sizes;
 
 /// Cancel safe: what was on its way may be sent again.
-pub(super) async fn send(connection: &Connection, options: &NatsOptions, batch: &[Delivery]) -> Vec<Outcome> {
+pub(super) async fn send(connection: &Connection, shared: &Shared, batch: &[Delivery]) -> Vec<Outcome> {
     let mut sending = Sending {
         connection,
-        options,
+        options: &shared.options,
+        repeats: &shared.repeats,
+        strange: 0,
         batch,
         inbox: connection.acks.inbox(batch.len().min(IN_FLIGHT_MAX)).await,
         chains: Chains::new(batch),
@@ -27,12 +30,19 @@ pub(super) async fn send(connection: &Connection, options: &NatsOptions, batch: 
         outcomes: vec![None; batch.len()],
     };
     sending.run().await;
-    sending.outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Untried)).collect()
+    if sending.strange > 0 {
+        shared.repeats.tell(sending.strange, &batch[0].origin.subscription);
+    }
+    let outcomes = std::mem::take(&mut sending.outcomes);
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Untried)).collect()
 }
 
 struct Sending<'a> {
     connection: &'a Connection,
     options: &'a NatsOptions,
+    repeats: &'a Repeats,
+    /// Events that the stream called repeats for no reason that we know.
+    strange: u64,
     batch: &'a [Delivery],
     inbox: Inbox<'a>,
     chains: Chains,
@@ -49,6 +59,19 @@ struct Sending<'a> {
 struct PublishAnswer {
     error: Option<jetstream::Error>,
     seq: Option<u64>,
+    #[serde(default)]
+    duplicate: bool,
+}
+
+/// What was on its way when nobody waited any longer may have arrived.
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        for (place, _) in &self.in_flight {
+            if self.outcomes.get(*place).is_some_and(Option::is_none) {
+                self.repeats.note(&self.batch[*place]);
+            }
+        }
+    }
 }
 
 impl Sending<'_> {
@@ -65,7 +88,7 @@ impl Sending<'_> {
                         self.in_flight.push_back((place, late_at));
                         self.count += 1;
                     }
-                    Err(failure) => self.end(place, sizes::outcome(failure)),
+                    Err(failure) => self.end_in_doubt(place, sizes::outcome(failure)),
                 }
             }
             let Some(late_at) = self.next_late_at() else { return };
@@ -82,8 +105,7 @@ impl Sending<'_> {
     async fn publish(&self, place: usize) -> Result<(), Failure> {
         let Prepared { subject, headers, payload, bytes } = Prepared::of(&self.batch[place], self.options)?;
         let (client, reply_to) = (&self.connection.client, self.inbox.reply_to(place));
-        let mut taking =
-            pin!(client.publish_with_reply_and_headers(subject.clone(), reply_to, headers, payload));
+        let mut taking = pin!(client.publish_with_reply_and_headers(subject, reply_to, headers, payload));
         let taken = match futures_util::poll!(taking.as_mut()) {
             Poll::Ready(taken) => Ok(taken),
             Poll::Pending => tokio::select! {
@@ -93,33 +115,47 @@ impl Sending<'_> {
         };
         match taken {
             Ok(taken) => taken.map_err(|error| failures::of_publish(&error, self.connection, bytes)),
-            Err(_) => Err(failures::no_ack(&subject, self.options, self.connection)),
+            Err(_) => Err(failures::no_ack(self.options, self.connection)),
         }
     }
 
     fn answered(&mut self, answer: &Answer) {
         // One that was late has its outcome.
         if self.outcomes[answer.place].is_none() {
-            let outcome = self.judge(answer).map_or_else(sizes::outcome, |()| Outcome::Ack);
+            let outcome = match self.judge(answer) {
+                Ok(is_repeat) => {
+                    let is_strange = self.repeats.is_strange(&self.batch[answer.place], is_repeat);
+                    self.strange += u64::from(is_strange);
+                    Outcome::Ack
+                }
+                Err(failure) => sizes::outcome(failure),
+            };
             self.count -= 1;
             self.end(answer.place, outcome);
         }
     }
 
-    fn judge(&self, answer: &Answer) -> Result<(), Failure> {
-        let subject = || self.options.subject.render(&self.batch[answer.place]).unwrap_or_default();
+    /// Whether the stream had it before.
+    fn judge(&self, answer: &Answer) -> Result<bool, Failure> {
         if answer.is_unheard {
-            return Err(failures::absent_stream(&subject(), self.options));
+            return Err(failures::absent_stream(self.options));
         }
         match serde_json::from_slice(&answer.payload) {
-            Ok(PublishAnswer { error: Some(error), .. }) => {
-                Err(failures::of_answer(&error, &subject(), self.options))
-            }
-            Ok(PublishAnswer { error: None, seq: Some(_) }) => Ok(()),
-            Ok(PublishAnswer { error: None, seq: None }) | Err(_) => {
-                Err(Failure::retry(format!("what answers on `{}` is no JetStream stream of NATS", subject())))
+            Ok(PublishAnswer { error: Some(error), .. }) => Err(failures::of_answer(&error, self.options)),
+            Ok(PublishAnswer { error: None, seq: Some(_), duplicate }) => Ok(duplicate),
+            Ok(PublishAnswer { error: None, seq: None, .. }) | Err(_) => {
+                let subject = &self.options.subject;
+                Err(Failure::retry(format!("what answers on `{subject}` is no JetStream stream of NATS")))
             }
         }
+    }
+
+    /// Of an event that may have arrived all the same.
+    fn end_in_doubt(&mut self, place: usize, outcome: Outcome) {
+        if matches!(outcome, Outcome::Retry(_)) {
+            self.repeats.note(&self.batch[place]);
+        }
+        self.end(place, outcome);
     }
 
     fn end(&mut self, place: usize, outcome: Outcome) {
@@ -144,10 +180,9 @@ impl Sending<'_> {
             && late_at <= now
             && let Some((place, _)) = self.in_flight.pop_front()
         {
-            let subject = self.options.subject.render(&self.batch[place]).unwrap_or_default();
-            let failure = failures::no_ack(&subject, self.options, self.connection);
+            let failure = failures::no_ack(self.options, self.connection);
             self.count -= 1;
-            self.end(place, sizes::outcome(failure));
+            self.end_in_doubt(place, sizes::outcome(failure));
         }
     }
 
@@ -156,7 +191,7 @@ impl Sending<'_> {
         while self.next_late_at().is_some()
             && let Some((place, _)) = self.in_flight.pop_front()
         {
-            self.end(place, Outcome::Retry(failure.clone()));
+            self.end_in_doubt(place, Outcome::Retry(failure.clone()));
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::refusal::{Refusal, is_login};
 use super::{RabbitMqOptions, USUAL_LOGIN};
+use crate::login::Login;
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -164,6 +165,14 @@ fn uris(options: &RabbitMqOptions) -> Result<Vec<AMQPUri>> {
             return Err(Error::invalid("sink `rabbitmq` has a user and no password: give both"));
         }
     };
+    Login {
+        sink: "rabbitmq",
+        servers: &options.brokers,
+        is_given: options.user.is_some() || options.password.is_some(),
+        tls: options.tls,
+        may_be_clear: options.login_in_clear,
+    }
+    .check()?;
     options
         .brokers
         .iter()

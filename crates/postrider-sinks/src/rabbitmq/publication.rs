@@ -7,7 +7,7 @@ use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use postrider_core::{Delivery, Failure};
 
 use super::RabbitMqOptions;
-use crate::envelope::{Binding, Message};
+use crate::envelope::Message;
 use crate::sizes;
 
 const PERSISTENT: u8 = 2;
@@ -30,7 +30,7 @@ pub(super) struct Publication<'a> {
 impl<'a> Publication<'a> {
     /// Fails for good: no later attempt finds another event.
     pub(super) fn of(delivery: &'a Delivery, options: &'a RabbitMqOptions) -> Result<Self, Failure> {
-        let mut message = options.envelope.wrap(delivery, Binding::Amqp)?;
+        let mut message = options.envelope.wrap(delivery, options.cloudevents_prefix.binding())?;
         for (name, value) in &options.headers {
             message.headers.push((Cow::Borrowed(name), value.render(delivery)?));
         }
@@ -46,7 +46,7 @@ impl<'a> Publication<'a> {
             message.content_type.clone().map(|text| short(text, "the content type")).transpose()?;
         Ok(Self {
             exchange: short(options.exchange.render(delivery)?, "the exchange")?,
-            routing_key: short(options.routing_key.render(delivery)?, "the routing key")?,
+            routing_key: short(options.routing_key.render_words(delivery, "*#")?.into(), "the routing key")?,
             dedup_id: short(Cow::Owned(delivery.dedup_id()), "the deduplication id")?,
             message,
             content_type,

@@ -11,6 +11,7 @@ use postrider_core::{
 };
 
 /// Events that wait, and what has become of the others.
+#[derive(Clone)]
 pub(crate) struct Carrier {
     origin: Arc<Origin>,
     last_id: i64,
@@ -34,6 +35,22 @@ impl Carrier {
             acked: Vec::new(),
             dead: Vec::new(),
         }
+    }
+
+    /// The same events for another subscription, of which none has been sent.
+    #[allow(dead_code, reason = "not every sink's tests have two")]
+    pub(crate) fn of_subscription(&self, name: &str) -> Self {
+        let origin = Origin { subscription: name.to_owned(), store_id: self.origin.store_id.clone() };
+        let mut other = Self { origin: Arc::new(origin), ..self.clone() };
+        for delivery in &mut other.waiting {
+            delivery.origin = Arc::clone(&other.origin);
+        }
+        other.keys = other
+            .waiting
+            .iter()
+            .filter_map(|delivery| Some((delivery.dedup_id(), delivery.key.clone()?)))
+            .collect();
+        other
     }
 
     /// So many events for each key, those of different keys in turn.
@@ -140,7 +157,7 @@ impl Carrier {
     }
 }
 
-/// The id within a deduplication id, `{store_id}-{id}-{created_at}`.
+/// The id within a deduplication id, `{store_id}-{id}-{created_at}-{subscription}`.
 fn number(dedup_id: &str) -> i64 {
-    dedup_id.rsplit('-').nth(1).and_then(|id| id.parse().ok()).expect("a deduplication id")
+    dedup_id.rsplit('-').nth(2).and_then(|id| id.parse().ok()).expect("a deduplication id")
 }

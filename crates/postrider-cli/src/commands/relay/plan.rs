@@ -74,7 +74,7 @@ impl Plan {
             store,
             settings: args.settings,
             sink_name: None,
-            sink: sink.parse()?,
+            sink: SinkSpec::from_argument(&sink)?,
             batch_events: None,
             latency_goal: None,
         };
