@@ -28,51 +28,51 @@ const CLEARTEXT: i32 = 3;
 const MD5: i32 = 5;
 const SASL: i32 = 10;
 
-/// The ways that are allowed.
+/// The ways that are allowed, a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LoginWays {
-    none: bool,
-    cleartext: bool,
-    md5: bool,
-    scram: bool,
-}
+pub(crate) struct LoginWays(u8);
 
 impl LoginWays {
     /// To a server that has proved who it is.
-    pub(crate) const ALL: Self = Self { none: true, cleartext: true, md5: true, scram: true };
+    pub(crate) const ALL: Self = Self(Self::NONE | Self::CLEARTEXT | Self::MD5 | Self::SCRAM);
     /// To any other.
-    pub(crate) const UNPROVED: Self = Self { cleartext: false, md5: false, ..Self::ALL };
+    pub(crate) const UNPROVED: Self = Self(Self::NONE | Self::SCRAM);
+
+    const NONE: u8 = 1;
+    const CLEARTEXT: u8 = 2;
+    const MD5: u8 = 4;
+    const SCRAM: u8 = 8;
 
     /// Those that a list of libpq's words names.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let mut ways = Self { none: false, cleartext: false, md5: false, scram: false };
+        let mut ways = 0;
         for word in text.split(',') {
-            match word.trim() {
-                "none" => ways.none = true,
-                "password" => ways.cleartext = true,
-                "md5" => ways.md5 = true,
-                "scram-sha-256" => ways.scram = true,
+            ways |= match word.trim() {
+                "none" => Self::NONE,
+                "password" => Self::CLEARTEXT,
+                "md5" => Self::MD5,
+                "scram-sha-256" => Self::SCRAM,
                 _ => {
                     return Err(Error::invalid(
                         "`require_auth` in the store's URL takes `scram-sha-256`, `md5`, `password` and `none`, separated by \
                          commas",
                     ));
                 }
-            }
+            };
         }
-        Ok(ways)
+        Ok(Self(ways))
     }
 
     /// Refuses a way that is not among them. What else can be asked for tells nothing, or is not known to either client.
     pub(crate) fn check(self, asked: i32) -> Result<(), Refused> {
-        let (is_allowed, refused) = match asked {
-            OK => (self.none, Refused::None),
-            CLEARTEXT => (self.cleartext, Refused::Cleartext),
-            MD5 => (self.md5, Refused::Md5),
-            SASL => (self.scram, Refused::Scram),
+        let (way, refused) = match asked {
+            OK => (Self::NONE, Refused::None),
+            CLEARTEXT => (Self::CLEARTEXT, Refused::Cleartext),
+            MD5 => (Self::MD5, Refused::Md5),
+            SASL => (Self::SCRAM, Refused::Scram),
             _ => return Ok(()),
         };
-        if is_allowed { Ok(()) } else { Err(refused) }
+        if self.0 & way != 0 { Ok(()) } else { Err(refused) }
     }
 }
 
@@ -261,14 +261,16 @@ impl Watch {
             }
             (self.head[self.seen], bytes) = (*byte, others);
             self.seen += 1;
-            let [tag, a, b, c, d, e, f, g, h] = self.head;
+            let number = |from: usize| {
+                self.head[from..from + 4].iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+            };
             // The length counts itself.
-            let length = u32::from_be_bytes([a, b, c, d]) as usize;
-            match (tag, self.seen) {
+            let length = number(1) as usize;
+            match (self.head[0], self.seen) {
                 (b'Z', _) => return Ok(Login::Ended),
                 (_, ..5) | (b'R', 5..9) if length >= 8 || self.seen < 5 => {}
                 (b'R', 9) => {
-                    let asked = i32::from_be_bytes([e, f, g, h]);
+                    let asked = number(5) as i32;
                     // What follows a proof is the end of it.
                     if asked != OK || self.is_first {
                         self.ways.check(asked)?;

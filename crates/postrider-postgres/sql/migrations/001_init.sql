@@ -1545,8 +1545,9 @@ create trigger audit_change
 after delete on postrider.schedule
 for each row execute function postrider.audit_change();
 
--- The tables that relays write all the time: relays, who may call `hold_check`, and the owner are left alone, by a condition that costs
--- a third of a microsecond a statement.
+-- The tables that relays write all the time: relays, who may call `hold_check`, and the owner are left alone, by a condition. It costs
+-- 9 µs a statement (busy machine: 25 instead of 16 for a delete that finds nothing, 53 instead of 43 for a position), whatever
+-- the number of rows, since a settle writes many at once. Transition tables would have cost each row.
 create trigger audit_change
 after insert or delete or update of last_id, events, spans, edited_payload, edited_payload_bytes on postrider.queued
 for each statement

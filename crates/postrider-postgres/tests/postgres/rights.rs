@@ -4,6 +4,7 @@
 use postrider_core::{Event, NewSubscription, Start, Store};
 use postrider_postgres::RoleKind;
 use postrider_postgres::tokio_postgres::Client;
+use postrider_postgres::tokio_postgres::error::SqlState;
 use postrider_testkit::postgres::Version;
 
 use crate::roles::{Cast, refused};
@@ -241,7 +242,7 @@ async fn an_event_can_be_inserted_as_libraries_do_it(version: Version) {
         "insert into postrider.outbox (id, topic, type) overriding system value values (7, 'a', 'b')",
     ] {
         let error = client.batch_execute(chosen).await.unwrap_err();
-        assert_eq!(error.code().map(|code| code.code()), Some("428C9"), "{error:?}");
+        assert_eq!(error.code().map(SqlState::code), Some("428C9"), "{error:?}");
     }
 }
 
