@@ -200,13 +200,15 @@ impl BenchArgs {
     }
 }
 
-/// A part of the benchmark. SQLite has `emit`, `drain` and `latency`.
+/// A part of the benchmark. SQLite has `emit`, `drain`, `latency` and `failing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchPart {
     /// Emit, one by one and in bulk
     Emit,
     /// From COMMIT to the handler; on SQLite what a relay costs a producer
     Latency,
+    /// Healthy keys beside a thousand that fail: from COMMIT to the handler
+    Failing,
     /// What a relay costs that has nothing to do
     Idle,
     /// Relays that producers wake: the first event after a rest, and what the trigger costs producers

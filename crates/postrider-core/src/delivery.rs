@@ -12,6 +12,7 @@
 //! In mode `log` most deliveries never have a row: an event above the position is pending, one below it
 //! without a row is done.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
 use std::ops::Deref;
@@ -222,6 +223,7 @@ pub struct Failure {
     message: String,
     detail: Option<String>,
     retry_after: Option<Duration>,
+    label: Option<Cow<'static, str>>,
 }
 
 /// What a failure says about the chances of another attempt.
@@ -272,7 +274,7 @@ impl Failure {
     }
 
     fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, message: bounded(message.into()), detail: None, retry_after: None }
+        Self { class, message: bounded(message.into()), detail: None, retry_after: None, label: None }
     }
 
     /// By the conventions of HTTP: server errors and time-outs are worth another attempt, and so is what a
@@ -291,6 +293,7 @@ impl Failure {
             _ => FailureClass::Permanent,
         };
         Self::new(class, format!("HTTP status {status}: {}", message.into()))
+            .labelled(format!("HTTP status {status}"))
     }
 
     /// From any error a handler returns. A [`Failure`] anywhere in its chain keeps its class; all else
@@ -311,6 +314,7 @@ impl Failure {
             class: found.map_or(FailureClass::Retryable, Self::class),
             retry_after: found.and_then(Self::retry_after),
             detail: found.and_then(|found| found.detail.clone()),
+            label: found.and_then(|failure| failure.label.clone()),
             message: bounded(message),
         }
     }
@@ -328,6 +332,31 @@ impl Failure {
     pub fn after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
+    }
+
+    /// Gives it a few words for the log, such as `HTTP status 500` or `connection refused`. Unlike the message, which stays in
+    /// the store, they are shown to whoever reads the log: they must hold nothing of the event, and nothing that a receiver
+    /// may have taken from it. At most [`limits::LABEL_BYTES_MAX`] bytes.
+    ///
+    /// ```
+    /// use postrider_core::Failure;
+    /// let failure = Failure::retry("card 4929… was refused: limit of Zoë").labelled("refused by the bank");
+    /// assert_eq!(failure.label(), Some("refused by the bank"));
+    /// ```
+    #[must_use]
+    pub fn labelled(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        let mut label = label.into();
+        if label.len() > limits::LABEL_BYTES_MAX {
+            let cut = label.floor_char_boundary(limits::LABEL_BYTES_MAX);
+            label = Cow::Owned(label[..cut].to_owned());
+        }
+        self.label = Some(label);
+        self
+    }
+
+    /// A few words for the log.
+    pub fn label(&self) -> Option<&str> {
+        self.label.as_deref()
     }
 
     /// What it says about another attempt.

@@ -43,6 +43,8 @@ pub const RETRY_DELAY_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 pub const RETRY_SCHEDULE_MAX: usize = 100;
 /// Bytes of an error message that are kept with an attempt.
 pub const ERROR_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of the few words by which a failure is named in a log.
+pub const LABEL_BYTES_MAX: usize = 100;
 /// Attempts of one delivery whose record is kept; older ones give way.
 pub const ATTEMPT_RECORDS_MAX: u32 = 100;
 /// Actions of people on one delivery that a report tells: the last ones.
@@ -73,9 +75,9 @@ pub const RUN_EVENTS_MAX: usize = 100;
 pub const BATCH_EVENTS_MAX: usize = 10_000;
 /// Due deliveries that are in memory at a time, per subscription.
 pub const DUE_LOADED_MAX: usize = 1_000;
-/// Keys that may wait behind failed events, per subscription. At this number reading stops, loudly:
-/// the receiver is broken, not a few events.
-pub const PARKED_KEYS_MAX: usize = 100_000;
+/// Keys that may wait behind failed events, per subscription. At this number reading stops, and the log says so once a minute:
+/// the receiver is broken, not a few events. Each of them costs a relay some 20 to 40 bytes.
+pub const PARKED_KEYS_MAX: usize = 2_000_000;
 /// Events that one queued row stands for. A worker that ends takes so many with it, and gives them back one by one.
 pub const BLOCK_EVENTS_MAX: usize = 100;
 /// Bytes of the events of a block; a single event may have more.

@@ -138,6 +138,12 @@ pub struct Ask {
     pub events: usize,
     /// Bytes at the most, give or take the last row.
     pub bytes: usize,
+    /// Of these rows, how many at the most whose event has failed before: so that those which fail over and over leave
+    /// room for the others.
+    pub again: usize,
+    /// Whether to look at everything, and not only where there was something to find lately: for one that ends when nothing
+    /// is left.
+    pub all: bool,
     /// How long the lease lasts unless it is extended.
     pub lease: Duration,
 }
@@ -305,6 +311,8 @@ pub struct Swept {
     pub due: u64,
     /// Lanes that had waited for nobody: always zero, unless something is wrong.
     pub headless: u64,
+    /// Lanes in which a row may wait for nobody, and which are looked at again by the next sweep: somebody had them in hand.
+    pub unsure: u64,
     /// How long until the next row is due; none if no row has a due time.
     pub next_due_in: Option<Duration>,
 }

@@ -1,11 +1,11 @@
--- Leases rows in the order of rank, virtual time and event: at most $2 rows, of $3 events and $4 bytes give or take the last.
--- Of each rank ($5) it begins at the virtual time ($6) below which there is nothing to find. The token is larger than any
--- that these rows had, and than any of an earlier instant. Says whether the subscription is paused; no row comes back if
--- it is gone.
+-- Leases rows in the order of rank, virtual time and event: at most $2 rows, of $3 events and $4 bytes give or take the last;
+-- of those that have failed before at most $9. Of each rank ($5) it begins at the virtual time ($6, for those that have
+-- failed $10) below which there is nothing to find. The token is larger than any that these rows had, and than any of an
+-- earlier instant. Says whether the subscription is paused; no row comes back if it is gone.
 --
 -- What is picked is materialized: a plan that joined it otherwise could pick more than the limit. It is looked up by arrays,
 -- not by a join, whose plan would depend on what was last known of a table that fills and empties.
--- Index: queued_ready, then the primary key. Locks: the picked rows; those that are in somebody's hands are passed over.
+-- Index: queued_ready, queued_again, then the primary key. Locks: the picked rows; those that are in somebody's hands are passed over.
 with
 now as materialized (select postrider.clock() as at),
 subscription as (
@@ -13,7 +13,7 @@ subscription as (
     from postrider.subscription
     where id = $1
 ),
-picked as materialized (
+fresh as materialized (
     select found.*
     from unnest($5::smallint[], $6::bigint[]) as wanted (rank, low)
     cross join lateral (
@@ -22,6 +22,7 @@ picked as materialized (
         where subscription_id = $1
             and rank = wanted.rank
             and state = 'r'
+            and finished = 0
             and virtual_time >= wanted.low
             and not leased
         order by virtual_time, event_id
@@ -29,6 +30,35 @@ picked as materialized (
         for update skip locked
     ) as found
     where not (select paused from subscription)
+    limit $2
+),
+again as materialized (
+    select found.*
+    from unnest($5::smallint[], $10::bigint[]) as wanted (rank, low)
+    cross join lateral (
+        select event_id, rank, virtual_time, token, bytes, events
+        from postrider.queued
+        where subscription_id = $1
+            and rank = wanted.rank
+            and state = 'r'
+            and finished > 0
+            and virtual_time >= wanted.low
+            and not leased
+        order by virtual_time, event_id
+        limit $9
+        for update skip locked
+    ) as found
+    where not (select paused from subscription)
+    limit $9
+),
+picked as materialized (
+    select *
+    from (
+        select * from again
+        union all
+        select * from fresh
+    ) as both
+    order by rank, virtual_time, event_id
     limit $2
 ),
 counted as materialized (

@@ -1,20 +1,20 @@
 //! The circuit breaker: a receiver that is down is asked rarely, and costs events nothing.
 //!
 //! ```text
-//!            unavailable, or many events in a row fail
-//!   closed ────────────────────────────────────────────► open ◄─────┐
-//!      ▲                                                  │ cooldown│ fails: cooldown doubles
-//!      └────────────── succeeds ────────────── probing ◄──┘─────────┘
+//!            it cannot be reached
+//!   closed ───────────────────────► open ◄─────┐
+//!      ▲                             │ cooldown│ not reached: cooldown doubles
+//!      └────── it answers ── probing ◄─────────┘
 //! ```
+//!
+//! Only a failure that says of the receiver that it is not there opens it ([`FailureClass::Unavailable`]). One that speaks of its
+//! event is an answer, however many events fail so and in whatever order: each of them waits for its own next attempt, and
+//! the others go on.
 
 use std::time::Duration;
 
-use postrider_core::{EventId, FailureClass, Outcome};
-use tracing::warn;
+use postrider_core::{FailureClass, Outcome};
 
-/// Failures of this many different events in a row open the breaker. One event that fails over and over
-/// does not: it is that event's fault, and its retries must go on until it is a dead letter.
-const FAILING_EVENTS_MAX: usize = 10;
 const COOLDOWN_MIN: Duration = Duration::from_millis(500);
 const COOLDOWN_MAX: Duration = Duration::from_secs(30);
 
@@ -23,7 +23,17 @@ const COOLDOWN_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Breaker {
     state: State,
     cooldown: Duration,
-    failing: Vec<EventId>,
+    /// Since when the receiver is believed to be down.
+    down_since: Option<Duration>,
+}
+
+/// What an outcome says that was not known before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The receiver cannot be reached.
+    Down,
+    /// It answers again, after this long.
+    Up(Duration),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +60,7 @@ pub(crate) enum Permission {
 
 impl Breaker {
     pub(crate) fn new() -> Self {
-        Self { state: State::Closed, cooldown: COOLDOWN_MIN, failing: Vec::new() }
+        Self { state: State::Closed, cooldown: COOLDOWN_MIN, down_since: None }
     }
 
     /// What may be handed out now.
@@ -68,29 +78,22 @@ impl Breaker {
         self.state = State::Probing;
     }
 
-    /// Whether nothing has failed since the last success, so that a success is no news.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.state == State::Closed && self.failing.is_empty()
-    }
-
-    /// Takes note of an outcome. Returns whether this one opened the breaker.
-    pub(crate) fn note(&mut self, id: EventId, outcome: &Outcome, now: Duration) -> bool {
-        match outcome {
-            Outcome::Untried => self.leave_open(now),
-            Outcome::Ack | Outcome::Dead(_) => self.close(),
-            Outcome::Retry(failure) => match failure.class() {
-                // It answered, so it is there.
-                FailureClass::Permanent => self.close(),
-                FailureClass::Snoozed => self.leave_open(now),
-                FailureClass::Unavailable => self.open(now, failure.retry_after()),
-                FailureClass::Retryable => {
-                    if !self.failing.contains(&id) {
-                        self.failing.push(id);
-                    }
-                    let sick = self.state == State::Probing || self.failing.len() >= FAILING_EVENTS_MAX;
-                    sick && self.open(now, None)
-                }
-            },
+    /// Takes note of an outcome.
+    pub(crate) fn note(&mut self, outcome: &Outcome, now: Duration) -> Option<Turn> {
+        let class = match outcome {
+            Outcome::Retry(failure) => Some(failure.class()),
+            Outcome::Ack | Outcome::Dead(_) | Outcome::Untried => None,
+        };
+        match (outcome, class) {
+            (Outcome::Untried, _) | (_, Some(FailureClass::Snoozed)) => {
+                self.leave_open(now);
+                None
+            }
+            (Outcome::Retry(failure), Some(FailureClass::Unavailable)) => {
+                self.open(now, failure.retry_after()).then_some(Turn::Down)
+            }
+            // Whatever it says of the event: it answered, so it is there.
+            _ => self.close(now).map(Turn::Up),
         }
     }
 
@@ -105,20 +108,20 @@ impl Breaker {
     }
 
     /// A probe that was not even tried leaves the question open.
-    fn leave_open(&mut self, now: Duration) -> bool {
+    fn leave_open(&mut self, now: Duration) {
         if self.state == State::Probing {
             self.state = State::Open { until: now };
         }
-        false
     }
 
-    fn close(&mut self) -> bool {
+    /// For how long it was open, if it was.
+    fn close(&mut self, now: Duration) -> Option<Duration> {
         self.state = State::Closed;
         self.cooldown = COOLDOWN_MIN;
-        self.failing.clear();
-        false
+        self.down_since.take().map(|since| now.saturating_sub(since))
     }
 
+    /// Whether it was closed.
     fn open(&mut self, now: Duration, asked: Option<Duration>) -> bool {
         if matches!(self.state, State::Open { .. }) {
             // Outcomes of what was under way when it opened say nothing new.
@@ -128,24 +131,9 @@ impl Breaker {
         let pause = asked.unwrap_or(self.cooldown).clamp(COOLDOWN_MIN, COOLDOWN_MAX);
         self.state = State::Open { until: now + pause };
         self.cooldown = (self.cooldown * 2).min(COOLDOWN_MAX);
-        self.failing.clear();
+        self.down_since.get_or_insert(now);
         newly
     }
-}
-
-/// Tells people that a receiver fails, and why if it says of itself that it is not available. Of an event's own failure the
-/// text stays in the store: it may hold what is in the event.
-pub(crate) fn tell(subscription: &str, event: EventId, outcome: &Outcome) {
-    let reason = match outcome {
-        Outcome::Retry(failure) if failure.class() == FailureClass::Unavailable => failure.message(),
-        _ => "see `postrider event why`",
-    };
-    warn!(
-        subscription,
-        event = event.0,
-        reason,
-        "the receiver fails: fewer events are handed out until it recovers"
-    );
 }
 
 #[cfg(test)]
@@ -167,12 +155,12 @@ mod tests {
     #[test]
     fn an_unavailable_receiver_opens_it_at_once_and_a_probe_closes_it() {
         let mut breaker = Breaker::new();
-        assert!(breaker.note(EventId(1), &down(), NOW));
+        assert_eq!(breaker.note(&down(), NOW), Some(Turn::Down));
         let Permission::Not { until: Some(until) } = breaker.permission(NOW) else { panic!("closed") };
         assert_eq!(breaker.permission(until), Permission::One);
         breaker.probe();
         assert_eq!(breaker.permission(until), Permission::Not { until: None });
-        breaker.note(EventId(1), &Outcome::Ack, until);
+        breaker.note(&Outcome::Ack, until);
         assert_eq!(breaker.permission(until), Permission::Freely);
     }
 
@@ -181,14 +169,14 @@ mod tests {
         let mut breaker = Breaker::new();
         let mut now = NOW;
         let mut waits = Vec::new();
-        breaker.note(EventId(1), &down(), now);
+        breaker.note(&down(), now);
         for _ in 0..12 {
             let Permission::Not { until: Some(until) } = breaker.permission(now) else { panic!("closed") };
             waits.push(until.abs_diff(now));
             now = until;
             assert_eq!(breaker.permission(now), Permission::One);
             breaker.probe();
-            breaker.note(EventId(1), &retry(), now);
+            assert_eq!(breaker.note(&down(), now), None, "that is no news");
         }
         assert_eq!(waits[0], COOLDOWN_MIN);
         assert_eq!(waits[1], COOLDOWN_MIN * 2);
@@ -196,35 +184,35 @@ mod tests {
     }
 
     #[test]
-    fn one_poisonous_event_never_opens_it_but_many_different_ones_do() {
+    fn failures_that_speak_of_their_events_never_open_it() {
         let mut breaker = Breaker::new();
-        for _ in 0..100 {
-            assert!(!breaker.note(EventId(1), &retry(), NOW));
+        for _ in 0..10_000 {
+            assert_eq!(breaker.note(&retry(), NOW), None);
+            assert_eq!(breaker.permission(NOW), Permission::Freely);
         }
-        for id in 2..FAILING_EVENTS_MAX as i64 {
-            assert!(!breaker.note(EventId(id), &retry(), NOW));
-        }
-        assert!(breaker.note(EventId(99), &retry(), NOW));
     }
 
     #[test]
-    fn a_success_between_failures_starts_the_count_anew() {
-        let mut breaker = Breaker::new();
-        for id in 0..1000 {
-            assert!(!breaker.note(EventId(id), &retry(), NOW));
-            if id % 5 == 0 {
-                breaker.note(EventId(id), &Outcome::Ack, NOW);
-            }
+    fn an_answer_closes_it_whatever_it_says_of_the_event() {
+        for answer in
+            [retry(), Outcome::Retry(Failure::permanent("no")), Outcome::Dead(Failure::permanent("no"))]
+        {
+            let mut breaker = Breaker::new();
+            assert_eq!(breaker.note(&down(), NOW), Some(Turn::Down));
+            let later = NOW + COOLDOWN_MIN;
+            breaker.probe();
+            assert_eq!(breaker.note(&answer, later), Some(Turn::Up(COOLDOWN_MIN)));
+            assert_eq!(breaker.permission(later), Permission::Freely);
         }
     }
 
     #[test]
     fn a_probe_that_was_not_tried_is_asked_again() {
         let mut breaker = Breaker::new();
-        breaker.note(EventId(1), &down(), NOW);
+        breaker.note(&down(), NOW);
         assert_eq!(breaker.permission(NOW + COOLDOWN_MIN), Permission::One);
         breaker.probe();
-        breaker.note(EventId(1), &Outcome::Untried, NOW + COOLDOWN_MIN);
+        breaker.note(&Outcome::Untried, NOW + COOLDOWN_MIN);
         assert_eq!(breaker.permission(NOW + COOLDOWN_MIN), Permission::One);
         breaker.probe();
         breaker.cut_off(NOW + COOLDOWN_MIN);

@@ -20,6 +20,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use postrider_core::balance::Plan;
 use postrider_core::settle::Taken;
+use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, Members, Mode, QueueStore, Result, ShardSet};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -28,6 +29,7 @@ use tracing::{debug, info, warn};
 
 use crate::feeding;
 use crate::owner::{Context, Ended, Owner};
+use crate::permits::places_again;
 use crate::relay::Summary;
 use crate::worker::Duty;
 
@@ -51,7 +53,9 @@ pub(crate) async fn run<S: QueueStore>(store: S, duty: Duty<S>, context: Context
         owners: FuturesUnordered::new(),
         held: Vec::new(),
         begun: 0,
+        subscription: None,
         limit: None,
+        limit_again: None,
         summary: Summary::default(),
         wait: Duration::ZERO,
         stood_by: false,
@@ -70,8 +74,12 @@ struct Group<S: QueueStore> {
     held: Vec<Held>,
     /// How many owners have begun.
     begun: u64,
+    /// Which subscription it is that goes by its name, once shards of it were taken.
+    subscription: Option<SubscriptionId>,
     /// How many hand-outs all owners of this worker may have under way.
     limit: Option<Arc<Semaphore>>,
+    /// How many of these may be of what has failed before.
+    limit_again: Option<Arc<Semaphore>>,
     summary: Summary,
     /// Before the store is asked again.
     wait: Duration,
@@ -179,10 +187,7 @@ impl<S: QueueStore> Group<S> {
                 })
             };
             match asked.await {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    warn!(subscription = name, "the subscription was deleted; its worker ends");
-                    Ok(Asked::Deleted)
-                }
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(Asked::Deleted),
                 // A member that was forgotten is about to be joined anew by the keeper.
                 Err(error) if error.is_retryable() || error.is_fenced() => {
                     warn!(subscription = name, %error, "cannot take shards yet; trying again");
@@ -197,6 +202,9 @@ impl<S: QueueStore> Group<S> {
     fn take_in(&mut self, asked: Asked) -> bool {
         let Asked::Found { give, settled, silent, taken } = asked else {
             self.wait = (self.wait * 2).clamp(ASK_SOON, ERROR_WAIT_MAX);
+            if matches!(asked, Asked::Deleted) {
+                self.context.gone.cancel();
+            }
             return matches!(asked, Asked::Failed) || !self.owners.is_empty();
         };
         for held in self.held.iter().filter(|held| held.shards.meets(give)) {
@@ -206,6 +214,10 @@ impl<S: QueueStore> Group<S> {
         let calm = settled && give.is_empty() && self.silent_since.is_none();
         self.wait = if calm { ASK_EVERY } else { ASK_SOON };
         match taken {
+            Some(taken) if self.subscription.is_some_and(|id| id != taken.hold.subscription.id) => {
+                // It was deleted and created again: whoever works beside us still knows the old one.
+                self.context.gone.cancel();
+            }
             Some(taken) => self.begin(*taken),
             None if self.owners.is_empty() && self.drained.is_empty() && !self.stood_by => {
                 self.stood_by = true;
@@ -239,6 +251,7 @@ impl<S: QueueStore> Group<S> {
     /// Begins to work on shards that were taken.
     fn begin(&mut self, taken: Taken) {
         let shards = taken.hold.set();
+        self.subscription = Some(taken.hold.subscription.id);
         info!(
             subscription = self.duty.subscription.name,
             shards = shards.len(),
@@ -248,14 +261,18 @@ impl<S: QueueStore> Group<S> {
         );
         let tuning = &taken.hold.subscription.tuning;
         if self.owners.is_empty() {
-            let limit = || Arc::new(Semaphore::new(tuning.concurrency as usize));
+            let limit = |places: u32| Arc::new(Semaphore::new(places as usize));
             // Where one owner works for all shards its own count will do.
-            self.limit = (self.members() == Members::Many).then(limit);
+            self.limit = (self.members() == Members::Many).then(|| limit(tuning.concurrency));
+            self.limit_again = Some(limit(places_again(tuning.concurrency)));
         }
         let give = self.context.stop.child_token();
         let mut context = Context { stop: give.clone(), seed: self.rng.u64(..), ..self.context.clone() };
         if let Some(limit) = &self.limit {
             context.permits = context.permits.and(limit);
+        }
+        if let Some(limit) = &self.limit_again {
+            context.again = context.again.and(limit);
         }
         self.begun += 1;
         let owner = self.begun;

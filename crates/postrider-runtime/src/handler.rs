@@ -121,8 +121,14 @@ async fn guarded<T>(timeout: Duration, attempt: impl Future<Output = T>) -> Resu
     };
     match ended {
         Ok(Ok(result)) => Ok(result),
-        Ok(Err(panic)) => Err(Failure::retry(format!("the handler panicked: {}", panic_message(&*panic)))),
-        Err(_) => Err(Failure::retry(format!("timed out after {} ms", timeout.as_millis()))),
+        Ok(Err(panic)) => {
+            let message = format!("the handler panicked: {}", panic_message(&*panic));
+            Err(Failure::retry(message).labelled("the handler panicked"))
+        }
+        Err(_) => {
+            let message = format!("timed out after {} ms", timeout.as_millis());
+            Err(Failure::retry(message.clone()).labelled(message))
+        }
     }
 }
 

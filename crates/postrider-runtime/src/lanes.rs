@@ -26,13 +26,19 @@
 //! *and* no failed entry of it is still above the mark. Settles and reads of rows never overlap, so the
 //! store's answer and this memory describe the same moment.
 //!
+//! *Those that fail.* Rows whose event has failed before stand in a line of their own ([`Class::Again`]). Both lines take turns, no
+//! hand-out holds of both, and the worker gives the second one half of its places at the most: however many keys fail, and
+//! however long their attempts take, the others find a place.
+//!
 //! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries and a chunk, due rows at most
 //! [`limits::DUE_LOADED_MAX`]; what is done leaves the span at once, and at most
-//! [`limits::UNSETTLED_EVENTS_MAX`] events are done without being settled. Parked lanes stop the reading at
-//! [`limits::PARKED_KEYS_MAX`].
+//! [`limits::UNSETTLED_EVENTS_MAX`] events are done without being settled. A parked lane of which nothing else is in memory costs a
+//! few bytes; [`limits::PARKED_KEYS_MAX`] of them stop the reading, which the worker tells.
 
 mod compose;
 mod finish;
+mod hand_out;
+mod idle;
 #[cfg(test)]
 mod tests;
 
@@ -49,10 +55,12 @@ use postrider_core::{
     Delivery, DeliveryState, Event, EventId, Key, OnDead, Order, Position, RetryPolicy, Shard, limits,
 };
 use slab::Slab;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
+use crate::failures::Failures;
 pub(crate) use compose::Wanted;
 pub(crate) use finish::Attempted;
+use idle::Idle;
 
 /// What a subscription says about order and failure.
 #[derive(Debug, Clone)]
@@ -88,15 +96,24 @@ pub(crate) struct Lanes {
     slots: Slab<LaneState>,
     /// Rows of the store that are in memory.
     loaded: HashMap<EventId, Loaded, RandomState>,
+    /// What may be handed out, in order.
     ready: VecDeque<Ready>,
+    /// The same of what has failed before.
+    again: VecDeque<Ready>,
+    /// Whose turn it is.
+    again_next: bool,
     running: Slab<Running>,
+    /// How many tracks are parked, those included that have nothing in memory.
     parked: usize,
+    idle: Idle,
     /// Row changes for the next settle.
     changes: Settle,
     /// Failed attempts for the next settle, with the instant at which each ended.
     records: Vec<(Duration, AttemptRecord)>,
     /// Whether an outcome has come in since the last settle.
     touched: bool,
+    /// What the log has to be told.
+    pub(crate) failures: Failures,
 }
 
 /// One event between being read and being passed by the mark.
@@ -163,6 +180,13 @@ struct Track {
     tail: VecDeque<u64>,
 }
 
+/// Events that have failed before, and all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Fresh,
+    Again,
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Ready {
     Lane(usize),
@@ -214,8 +238,6 @@ pub(crate) struct Shape {
 
 const MAIN: usize = 0;
 const LATE: usize = 1;
-/// Batches that the lanes which are ready are enough for.
-const BATCHES_BESIDE: usize = 4;
 
 impl Lanes {
     pub(crate) fn new(rules: Rules, origin: Arc<Origin>, taken: &Taken) -> Self {
@@ -234,15 +256,18 @@ impl Lanes {
             slots: Slab::new(),
             loaded: HashMap::default(),
             ready: VecDeque::new(),
+            again: VecDeque::new(),
+            again_next: false,
             running: Slab::new(),
             parked: 0,
+            idle: Idle::default(),
             changes: Settle::default(),
             records: Vec::new(),
             touched: false,
+            failures: Failures::default(),
         };
         for lane in &taken.parked {
-            let index = lanes.lane_of(&lane.key);
-            lanes.park(index, usize::from(lane.late));
+            lanes.parked += usize::from(lanes.idle.insert(&lane.key, usize::from(lane.late)));
         }
         lanes
     }
@@ -332,7 +357,8 @@ impl Lanes {
                 Some(lane) => self.load_run(run, &lane),
                 None => {
                     for row in run.rows {
-                        self.ready.push_back(Ready::Row(row.event.id));
+                        let class = if row.attempts > 0 { Class::Again } else { Class::Fresh };
+                        self.line(class).push_back(Ready::Row(row.event.id));
                         self.remember(row, false, None);
                     }
                 }
@@ -386,153 +412,13 @@ impl Lanes {
         Some(row)
     }
 
-    /// The next hand-out, if anything is ready.
-    ///
-    /// Several lanes in it share it: a batch that holds all of a few lanes leaves older events of others behind, and keeps a
-    /// receiver waiting that takes one event of a key at a time. But not all lanes go into one batch, so that several can be on
-    /// their way. What is left over once nothing else is ready goes to those that are in it.
-    pub(crate) fn hand_out(&mut self, shape: Shape, now: Duration) -> Option<HandOut> {
-        let mut parts = Parts::new();
-        let mut left = shape.events;
-        let share = if shape.parts > 1 {
-            (shape.events * BATCHES_BESIDE).div_ceil(self.ready.len().max(1)).clamp(1, shape.per_lane)
-        } else {
-            shape.per_lane
-        };
-        while parts.len() < shape.parts && left > 0 {
-            let Some(ready) = self.ready.pop_front() else { break };
-            if let Some(part) = self.take(ready, share.min(left)) {
-                left -= part.items.len();
-                parts.push(part);
-            }
-        }
-        for part in &mut parts {
-            left -= self.take_more(part, (shape.per_lane - part.items.len()).min(left));
-        }
-        self.start(parts, now)
-    }
-
-    /// The next hand-out in the strict order of the log, rows first: for transactional handlers, whose
-    /// own event must be the next that the mark passes.
-    pub(crate) fn hand_out_in_order(&mut self, now: Duration) -> Option<HandOut> {
-        let row = self.ready.iter().position(|ready| match ready {
-            Ready::Row(_) => true,
-            Ready::Lane(lane) => self.slots[*lane].tracks.iter().any(|track| !track.run.is_empty()),
-            Ready::Entry(_) => false,
-        });
-        let first_queued = || {
-            let ordinal = self.span.iter().position(|entry| self.is_ready(entry))? as u64 + self.base;
-            let key =
-                self.span[(ordinal - self.base) as usize].event.as_ref().and_then(|event| self.key_of(event));
-            let lane = key.and_then(|key| self.by_key.get(key).copied());
-            self.ready.iter().position(|ready| match (ready, lane) {
-                (Ready::Lane(ready), Some(lane)) => *ready == lane,
-                (Ready::Entry(ready), _) => *ready == ordinal,
-                _ => false,
-            })
-        };
-        let index = row.or_else(first_queued)?;
-        let ready = self.ready.remove(index)?;
-        let part = self.take(ready, 1)?;
-        self.start(smallvec![part], now)
-    }
-
-    fn is_ready(&self, entry: &Entry) -> bool {
-        matches!(entry.state, EntryState::Queued)
-            && entry.event.as_ref().is_some_and(|event| match self.key_of(event) {
-                Some(key) => self.by_key.get(key).is_none_or(|lane| !self.slots[*lane].tracks[MAIN].parked),
-                None => true,
-            })
-    }
-
-    fn take(&mut self, ready: Ready, most: usize) -> Option<Part> {
-        match ready {
-            Ready::Entry(ordinal) => {
-                Some(Part { lane: None, late: false, items: smallvec![Item::Entry(ordinal)] })
-            }
-            Ready::Row(id) => Some(Part { lane: None, late: false, items: smallvec![Item::Row(id)] }),
-            Ready::Lane(index) => {
-                let lane = &mut self.slots[index];
-                lane.queued = false;
-                // Rows of the late track first: they are rare, and a busy key must not starve them.
-                let late = if lane.tracks[LATE].run.is_empty() { MAIN } else { LATE };
-                let track = &mut lane.tracks[late];
-                let items: SmallVec<[Item; 1]> = if track.run.is_empty() {
-                    if track.parked {
-                        return None;
-                    }
-                    let n = most.min(track.tail.len());
-                    track.tail.drain(..n).map(Item::Entry).collect()
-                } else {
-                    let n = most.min(track.run.len());
-                    track.run.drain(..n).map(Item::Row).collect()
-                };
-                if items.is_empty() {
-                    return None;
-                }
-                lane.running = true;
-                Some(Part { lane: Some(index), late: late == LATE, items })
-            }
-        }
-    }
-
-    /// Adds more of a part's lane to it.
-    fn take_more(&mut self, part: &mut Part, most: usize) -> usize {
-        let Some(lane) = part.lane else { return 0 };
-        let Track { parked, run, tail, .. } = &mut self.slots[lane].tracks[usize::from(part.late)];
-        let before = part.items.len();
-        match part.items.last() {
-            Some(Item::Row(_)) => part.items.extend(run.drain(..most.min(run.len())).map(Item::Row)),
-            Some(Item::Entry(_)) if !*parked => {
-                part.items.extend(tail.drain(..most.min(tail.len())).map(Item::Entry));
-            }
-            _ => {}
-        }
-        part.items.len() - before
-    }
-
-    fn start(&mut self, parts: Parts, now: Duration) -> Option<HandOut> {
-        if parts.is_empty() {
-            return None;
-        }
-        let ticket = self.running.vacant_key();
-        let mut deliveries = Vec::with_capacity(parts.iter().map(|part| part.items.len()).sum());
-        for item in parts.iter().flat_map(|part| &part.items) {
-            let (event, attempt) = match item {
-                Item::Entry(ordinal) => {
-                    let entry = &mut self.span[(ordinal - self.base) as usize];
-                    entry.state = EntryState::Running(ticket);
-                    (entry.event.as_ref().expect("a queued entry has its event"), 1)
-                }
-                Item::Row(id) => {
-                    let row = &self.loaded[id];
-                    (&row.event, row.attempts + 1)
-                }
-            };
-            deliveries.push(Delivery::new(Arc::clone(event), attempt, Arc::clone(&self.origin)));
-        }
-        self.running.insert(Running { parts, since: now });
-        Some(HandOut { ticket, deliveries })
-    }
-
-    /// The events of a hand-out, in its order.
-    pub(crate) fn ids(&self, ticket: usize) -> Vec<EventId> {
-        let items = self.running[ticket].parts.iter().flat_map(|part| &part.items);
-        items
-            .map(|item| match item {
-                Item::Entry(ordinal) => self.span[(ordinal - self.base) as usize]
-                    .event
-                    .as_ref()
-                    .map_or(EventId(0), |event| event.id),
-                Item::Row(id) => *id,
-            })
-            .collect()
-    }
-
     /// Takes in the store's answer to a settle.
     pub(crate) fn settled(&mut self, settled: &Settled) {
         for lane in &settled.unparked {
-            let Some(&index) = self.by_key.get(&lane.key) else { continue };
+            let Some(&index) = self.by_key.get(&lane.key) else {
+                self.parked -= usize::from(self.idle.remove(&lane.key, usize::from(lane.late)));
+                continue;
+            };
             let track = &mut self.slots[index].tracks[usize::from(lane.late)];
             if track.parked && track.failed.is_none() {
                 track.parked = false;
@@ -544,7 +430,15 @@ impl Lanes {
 
     /// Whether something could be handed out right now.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        !self.ready.is_empty() || !self.again.is_empty()
+    }
+
+    /// The same of one line.
+    pub(crate) fn has_ready_of(&self, class: Class) -> bool {
+        match class {
+            Class::Fresh => !self.ready.is_empty(),
+            Class::Again => !self.again.is_empty(),
+        }
     }
 
     /// Lets what is done leave the front of the span.
@@ -583,13 +477,16 @@ impl Lanes {
         if let Some(&index) = self.by_key.get(key) {
             return index;
         }
-        let state = LaneState { key: key.clone(), running: false, queued: false, tracks: Default::default() };
+        let track = |parked| Track { parked, ..Track::default() };
+        let tracks = [MAIN, LATE].map(|late| track(self.idle.remove(key, late)));
+        let state = LaneState { key: key.clone(), running: false, queued: false, tracks };
         let index = self.slots.insert(state);
         self.by_key.insert(key.clone(), index);
         index
     }
 
-    /// Lines a lane up if it has something to hand out, and forgets it if it has nothing left at all.
+    /// Lines a lane up if it has something to hand out, and forgets it if it has nothing left in memory, but for whether it is
+    /// parked.
     fn refresh(&mut self, index: usize) {
         let lane = &mut self.slots[index];
         if lane.running || lane.queued {
@@ -601,10 +498,23 @@ impl Lanes {
             .any(|track| !track.run.is_empty() || (!track.parked && !track.tail.is_empty()));
         if can {
             lane.queued = true;
-            self.ready.push_back(Ready::Lane(index));
-        } else if lane.tracks.iter().all(|track| !track.parked && track.tail.is_empty()) {
+            let class = self.class_of(index);
+            self.line(class).push_back(Ready::Lane(index));
+        } else if lane.tracks.iter().all(|track| track.failed.is_none() && track.tail.is_empty()) {
             let lane = self.slots.remove(index);
             self.by_key.remove(&lane.key);
+            for late in [MAIN, LATE].into_iter().filter(|late| lane.tracks[*late].parked) {
+                self.idle.insert(&lane.key, late);
+            }
+        }
+    }
+
+    /// Whether what a lane would hand out next has failed before.
+    fn class_of(&self, index: usize) -> Class {
+        let first = self.slots[index].tracks.iter().rev().find_map(|track| track.run.front());
+        match first.and_then(|id| self.loaded.get(id)) {
+            Some(row) if row.attempts > 0 => Class::Again,
+            _ => Class::Fresh,
         }
     }
 

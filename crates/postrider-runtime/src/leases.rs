@@ -23,6 +23,10 @@
 //! one more makes it a dead letter is handed out alone, with nothing else in this worker's hands: so the guilty one is
 //! found, and those who were only beside it are delivered.
 //!
+//! *Those that fail.* What has failed before stands in a line of its own. Both lines take turns, no hand-out holds of both,
+//! and the worker gives the second one half of its places at the most: however many events fail, and however long that
+//! takes, the others find a place.
+//!
 //! *Bounds.* [`Leases::room`] allows a claim only while less than half of what the handlers need is ready, at most
 //! [`CLAIM_EVENTS_MAX`] events, and while memory and what waits to be settled are within their limits.
 
@@ -46,7 +50,8 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Delivery, Epoch, Event, EventId, Order, RetryPolicy, Subscription, Timestamp, limits};
 use slab::Slab;
 
-use crate::lanes::HandOut;
+use crate::failures::Failures;
+use crate::lanes::{Class, HandOut};
 use compose::FinishedRow;
 pub(crate) use finish::Judge;
 use recently::Recently;
@@ -75,10 +80,12 @@ pub(crate) struct Leases {
     /// Rows with events that have no outcome yet.
     rows: HashMap<RowKey, HeldRow, RandomState>,
     next_row: RowKey,
-    /// What may be handed out, in order. Some of it may have gone since.
-    ready: VecDeque<Item>,
-    /// How much of that is still there.
-    ready_count: usize,
+    /// What may be handed out, in order.
+    ready: Line,
+    /// The same of what has failed before.
+    again: Line,
+    /// Whose turn it is.
+    again_next: bool,
     /// A row that is to be handed out alone, and when it is handed out at the latest.
     last_chance: Option<(RowKey, Duration)>,
     /// The hand-out of such a row, and until when nothing is claimed beside it.
@@ -92,9 +99,32 @@ pub(crate) struct Leases {
     /// Payload bytes in memory.
     bytes: usize,
     recently: Recently,
+    /// What the log has to be told.
+    pub(crate) failures: Failures,
 }
 
 type RowKey = u64;
+
+/// Events that may be handed out, in order.
+#[derive(Debug, Default)]
+struct Line {
+    /// Some of these may have gone since.
+    items: VecDeque<Item>,
+    /// How many are still there.
+    count: usize,
+}
+
+impl Line {
+    fn push_back(&mut self, item: Item) {
+        self.items.push_back(item);
+        self.count += 1;
+    }
+
+    fn push_front(&mut self, item: Item) {
+        self.items.push_front(item);
+        self.count += 1;
+    }
+}
 
 #[derive(Debug, Default)]
 struct Claim {
@@ -174,8 +204,9 @@ impl Leases {
             claims: BTreeMap::new(),
             rows: HashMap::default(),
             next_row: 0,
-            ready: VecDeque::new(),
-            ready_count: 0,
+            ready: Line::default(),
+            again: Line::default(),
+            again_next: false,
             last_chance: None,
             alone: None,
             careful: false,
@@ -184,6 +215,7 @@ impl Leases {
             finished: Vec::new(),
             bytes: 0,
             recently: Recently::default(),
+            failures: Failures::default(),
         }
     }
 
@@ -200,8 +232,14 @@ impl Leases {
             || self.alone.is_some_and(|(_, until)| now < until);
         let soon = if self.took() < PREPARED_TOOK_MAX { self.recently.finished(now) } else { 0 };
         let wanted = free.saturating_add(soon).min(CLAIM_EVENTS_MAX);
+        let ready = self.ready.count;
         // Little by little would cost a transaction each time.
-        (!full && wanted > 0 && self.ready_count * 2 <= wanted).then(|| wanted - self.ready_count)
+        (!full && wanted > 0 && ready * 2 <= wanted).then(|| wanted - ready)
+    }
+
+    /// How many rows of these may be such as have failed before: up to half of them, less those that are here already.
+    pub(crate) fn room_again(&self, rows: usize) -> usize {
+        rows.div_ceil(2).saturating_sub(self.again.count)
     }
 
     /// How long a handler takes for an event, on average; long if that is not known.
@@ -267,10 +305,18 @@ impl Leases {
                 self.careful = true;
                 self.give_last_chance(key, now);
             } else {
-                self.ready.push_back(item);
-                self.ready_count += 1;
+                self.line(row.finished > 0).push_back(item);
             }
         }
+    }
+
+    fn line(&mut self, again: bool) -> &mut Line {
+        if again { &mut self.again } else { &mut self.ready }
+    }
+
+    /// Whether a row has failed before.
+    fn is_again(&self, row: RowKey) -> bool {
+        self.rows.get(&row).is_some_and(|row| row.finished > 0)
     }
 
     fn hold(&mut self, token: Token, row: &LeasedRow) -> RowKey {
@@ -324,24 +370,34 @@ impl Leases {
         }
     }
 
-    /// The next hand-out of at most so many events, if anything is ready.
-    pub(crate) fn hand_out(&mut self, most: usize, now: Duration) -> Option<HandOut> {
+    /// From which lines to hand out next, in this order; a probe is made by what has not failed, if there is any.
+    pub(crate) fn turns(&self, probes: bool) -> [Class; 2] {
+        if self.again_next && !probes { [Class::Again, Class::Fresh] } else { [Class::Fresh, Class::Again] }
+    }
+
+    /// The next hand-out of at most so many events of a line, if anything is ready.
+    pub(crate) fn hand_out(&mut self, most: usize, class: Class, now: Duration) -> Option<HandOut> {
+        let again = class == Class::Again;
         let mut items = Vec::new();
         while items.len() < most
-            && let Some(item) = self.ready.pop_front()
+            && let Some(item) = self.line(again).items.pop_front()
         {
             if !self.is_ready(item) {
                 continue;
             }
             if self.meets_its_key(&items, item) {
-                self.ready.push_front(item);
+                self.line(again).items.push_front(item);
                 break;
             }
-            self.ready_count -= 1;
+            self.line(again).count -= 1;
             items.push(item);
         }
         if !items.is_empty() {
+            self.again_next = !again;
             return Some(self.start(items));
+        }
+        if again {
+            return None;
         }
         let out = self.take_last_chance(now).map(|item| self.start(vec![item]))?;
         self.alone = Some((out.ticket, now + ALONE_WITHIN));
@@ -392,6 +448,7 @@ impl Leases {
     }
 
     /// The events of a hand-out, in its order.
+    #[cfg(test)]
     pub(crate) fn ids(&self, out: usize) -> Vec<EventId> {
         self.running[out].items.iter().map(|item| self.rows[&item.row].events[item.index].event.id).collect()
     }
@@ -405,7 +462,15 @@ impl Leases {
     /// Whether something could be handed out now.
     pub(crate) fn has_ready(&self, now: Duration) -> bool {
         let alone = |at| now >= at || (self.running.is_empty() && self.finished.is_empty());
-        self.ready_count > 0 || self.last_chance.is_some_and(|(_, at)| alone(at))
+        self.ready.count > 0 || self.again.count > 0 || self.last_chance.is_some_and(|(_, at)| alone(at))
+    }
+
+    /// The same of one line; a last chance counts to what has not failed.
+    pub(crate) fn has_ready_of(&self, class: Class, now: Duration) -> bool {
+        match class {
+            Class::Fresh => self.ready.count > 0 || (self.again.count == 0 && self.has_ready(now)),
+            Class::Again => self.again.count > 0,
+        }
     }
 
     pub(crate) fn is_running(&self) -> bool {

@@ -30,6 +30,7 @@ mod batch_size;
 mod breaker;
 mod call;
 mod claims;
+mod failures;
 mod feeding;
 mod fine_timer;
 mod group;
@@ -49,6 +50,7 @@ mod relay;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
 mod schedules;
+mod serving;
 mod worker;
 
 pub use keeper::Pulse;

@@ -129,7 +129,8 @@ mod tests {
 
     use super::*;
 
-    const ASK: Ask = Ask { rows: 3, events: 3, bytes: 9, lease: Duration::from_secs(8) };
+    const ASK: Ask =
+        Ask { rows: 3, events: 3, bytes: 9, again: 3, all: false, lease: Duration::from_secs(8) };
 
     #[tokio::test]
     async fn an_offer_is_taken_once_and_its_answer_is_fetched_once() {

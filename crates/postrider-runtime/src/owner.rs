@@ -26,7 +26,7 @@ use std::time::Duration;
 use postrider_core::delivery::Origin;
 use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
 use postrider_core::store::Pace;
-use postrider_core::{Epoch, Error, ErrorKind, Failure, LogStore, Outcome, Result};
+use postrider_core::{Epoch, Error, ErrorKind, Failure, LogStore, Outcome, Result, limits};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -35,10 +35,11 @@ use tracing::{debug, warn};
 
 use crate::breaker::{Breaker, Permission};
 use crate::call::{Call, optional};
+use crate::failures::FailureLog;
 use crate::fine_timer::FineTimer;
 use crate::in_place::InPlace;
 use crate::keeper::Membership;
-use crate::lanes::{Attempted, Lanes, Rules, Wanted};
+use crate::lanes::{Attempted, Class, Lanes, Rules, Wanted};
 use crate::permits::{Leave, Permit, Permits};
 use crate::queue::Fed;
 use crate::reader::{Reader, Rested};
@@ -51,6 +52,8 @@ pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
 pub(crate) const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
 /// How often rows are looked for that somebody else has made due, e.g. by a replay.
 const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
+/// How often people are told that too many keys wait.
+const TELL_PARKED_EVERY: Duration = Duration::from_secs(60);
 pub(crate) const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
 pub(crate) const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -62,12 +65,16 @@ pub(crate) struct Context {
     pub(crate) stop: CancellationToken,
     /// The limits that it shares with others.
     pub(crate) permits: Permits,
+    /// The further limits, taken first, for hand-outs of what has failed before.
+    pub(crate) again: Permits,
     pub(crate) drain_within: Duration,
     /// Whether to end when nothing is left that can be delivered now.
     pub(crate) until_idle: bool,
     pub(crate) seed: u64,
     /// What a queue's feeder and worker tell each other.
     pub(crate) fed: Fed,
+    /// Cancelled by whoever finds that the subscription was deleted.
+    pub(crate) gone: CancellationToken,
     #[cfg(feature = "sabotage")]
     pub(crate) sabotage: Option<crate::sabotage::Sabotage>,
 }
@@ -98,12 +105,15 @@ pub(crate) struct Owner<S: LogStore> {
 
     lanes: Lanes,
     breaker: Breaker,
+    failure_log: FailureLog,
     reader: Reader<S>,
     timer: FineTimer,
 
     /// Hand-outs that did not finish at once.
     tasks: JoinSet<Finished>,
     leave: Leave,
+    /// Leave for what has failed before.
+    leave_again: Leave,
     in_place: InPlace,
 
     row_call: RowCall,
@@ -116,6 +126,8 @@ pub(crate) struct Owner<S: LogStore> {
     error_wait: Duration,
 
     paused: bool,
+    /// When people are told again that too many keys wait.
+    tell_parked_at: Duration,
     /// Whether the last look for due rows found none.
     nothing_due: bool,
     /// Since a drain began: when it ends at the latest.
@@ -151,7 +163,7 @@ enum Happened {
     Fetched(Result<Chunk>),
     Rows(RowAnswer),
     Finished(Result<Finished, JoinError>),
-    Permit(Permit),
+    Permit(Class, Permit),
     Woken,
     Rested(Rested),
     Timer,
@@ -180,6 +192,7 @@ impl<S: LogStore> Owner<S> {
         Self {
             reader: Reader::new(store.clone(), taken.hold.clone(), lanes.read_to(), began),
             lanes,
+            failure_log: FailureLog::new(Arc::clone(&origin)),
             origin,
             sole_epoch: taken.hold.sole_epoch(),
             hold: taken.hold,
@@ -187,6 +200,7 @@ impl<S: LogStore> Owner<S> {
             timer: FineTimer::new(pace.poll_min < Duration::from_millis(1)),
             rng: fastrand::Rng::with_seed(context.seed),
             leave: Leave::new(context.permits.clone()),
+            leave_again: Leave::new(context.again.then(&context.permits)),
             store,
             work,
             context,
@@ -202,6 +216,7 @@ impl<S: LogStore> Owner<S> {
             settle_gaps_at: Duration::ZERO,
             error_wait: ERROR_WAIT_MIN,
             paused: false,
+            tell_parked_at: Duration::ZERO,
             nothing_due: false,
             drain_until: None,
         }
@@ -210,6 +225,8 @@ impl<S: LogStore> Owner<S> {
     /// Runs until drained or lost. Dropping it is a crash.
     pub(crate) async fn run(mut self) -> (Summary, Result<Ended>) {
         let ended = self.turn().await;
+        self.tell_failures();
+        self.failure_log.tell_rest();
         // Whoever works on these shards next in this process must not meet a handler of ours.
         self.tasks.shutdown().await;
         (self.summary, ended)
@@ -223,6 +240,8 @@ impl<S: LogStore> Owner<S> {
             }
             self.begin_fetch();
             let busy = self.hand_out();
+            self.tell_failures();
+            self.tell_parked();
             self.begin_row_call();
             if self.is_over()? {
                 return self.end().await;
@@ -239,6 +258,21 @@ impl<S: LogStore> Owner<S> {
 
     fn now(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// Tells people, once a minute, that so many keys wait behind failed events that nothing more is read.
+    fn tell_parked(&mut self) {
+        let now = self.now();
+        if self.lanes.parked() < limits::PARKED_KEYS_MAX || now < self.tell_parked_at {
+            return;
+        }
+        self.tell_parked_at = now + TELL_PARKED_EVERY;
+        warn!(
+            subscription = self.origin.subscription,
+            parked = self.lanes.parked(),
+            "too many keys wait behind failed events: nothing more is read until some of them are delivered, replayed or \
+             discarded; see `postrider dead-letter list`"
+        );
     }
 
     /// Begins the most urgent row call, if none is under way.
@@ -303,7 +337,8 @@ impl<S: LogStore> Owner<S> {
             chunk = optional(&mut self.reader.fetching) => Happened::Fetched(chunk),
             Some(finished) = self.tasks.join_next(), if !self.tasks.is_empty() => Happened::Finished(finished),
             () = std::future::ready(()), if busy => Happened::Timer,
-            permit = self.leave.wait() => Happened::Permit(permit),
+            permit = self.leave.wait() => Happened::Permit(Class::Fresh, permit),
+            permit = self.leave_again.wait() => Happened::Permit(Class::Again, permit),
             () = self.store.wake(), if may_wake => Happened::Woken,
             rested = self.reader.rest.next(!may_wake) => Happened::Rested(rested),
             () = self.timer.wait_until(deadline) => Happened::Timer,
@@ -332,6 +367,7 @@ impl<S: LogStore> Owner<S> {
         if let Permission::Not { until } = self.breaker.permission(now) {
             consider(until);
         }
+        consider(self.failure_log.tells_at());
         // A deadline that has passed without effect must not spin.
         next.max(now + Duration::from_micros(50))
     }
@@ -354,9 +390,7 @@ impl<S: LogStore> Owner<S> {
                     self.finish(ticket, finished.attempted, self.now());
                 }
             }
-            Happened::Permit(permit) => {
-                self.leave.keep(permit);
-            }
+            Happened::Permit(class, permit) => self.leave_of(class).keep(permit),
             Happened::Woken | Happened::Rested(Rested::Woken) => {
                 self.reader.woken();
                 self.due_at = self.due_at.min(self.now() + self.pace.settle_every);
@@ -388,13 +422,6 @@ impl<S: LogStore> Owner<S> {
         // The next read first, so that the store works while this one is handed out.
         self.begin_fetch();
         self.lanes.offer(&chunk);
-        if self.lanes.parked() >= postrider_core::limits::PARKED_KEYS_MAX {
-            warn!(
-                subscription = self.origin.subscription,
-                parked = self.lanes.parked(),
-                "too many keys wait behind failed events: reading stops until some are delivered"
-            );
-        }
         Ok(None)
     }
 

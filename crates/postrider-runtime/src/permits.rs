@@ -15,10 +15,21 @@ pub(crate) struct Permit(
     #[expect(dead_code, reason = "dropping it is its use")] SmallVec<[OwnedSemaphorePermit; 2]>,
 );
 
+/// How many of so many places what has failed before may take: half of them, so that the others find one, however many
+/// events fail and however long that takes.
+pub(crate) fn places_again(concurrency: u32) -> u32 {
+    (concurrency / 2).max(1)
+}
+
 impl Permits {
     /// The same with another limit. All owners take leave in the same order, so that none waits for itself.
     pub(crate) fn and(&self, limit: &Arc<Semaphore>) -> Self {
         Self(self.0.iter().chain([limit]).cloned().collect())
+    }
+
+    /// The same with all limits of `others` behind these.
+    pub(crate) fn then(&self, others: &Self) -> Self {
+        Self(self.0.iter().chain(&others.0).cloned().collect())
     }
 
     /// How many hand-outs could begin now.

@@ -34,10 +34,11 @@ use tracing::{debug, warn};
 use crate::breaker::{Breaker, Permission};
 use crate::call::{Call, optional};
 use crate::claims::{self, Claims, Doubted, News};
+use crate::failures::FailureLog;
 use crate::fine_timer::FineTimer;
 use crate::handler::Handle;
 use crate::in_place::InPlace;
-use crate::lanes::Attempted;
+use crate::lanes::{Attempted, Class};
 use crate::leases::Leases;
 use crate::offer::{Answer, Offer};
 use crate::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, SLOW_AFTER, panicked};
@@ -88,13 +89,14 @@ pub(crate) struct Queue<S: QueueStore> {
     leases: Leases,
     claims: Arc<Claims>,
     breaker: Breaker,
+    failure_log: FailureLog,
     poller: Poller,
     timer: FineTimer,
 
     /// Hand-outs that did not finish at once.
     tasks: JoinSet<Finished>,
     /// Their tasks, by hand-out.
-    under_way: BTreeMap<usize, AbortHandle>,
+    under_way: BTreeMap<usize, UnderWay>,
     /// When some of these must have ended.
     ending: BTreeMap<usize, Instant>,
     /// Tasks that were aborted and have not ended yet.
@@ -102,6 +104,8 @@ pub(crate) struct Queue<S: QueueStore> {
     /// Claims that are given up when their time comes.
     doubted: Vec<Doubted>,
     leave: Leave,
+    /// Leave for what has failed before.
+    leave_again: Leave,
     in_place: InPlace,
     /// Extends leases beside this loop.
     _keeper: JoinSet<()>,
@@ -113,6 +117,8 @@ pub(crate) struct Queue<S: QueueStore> {
     sweeping: Option<Call<SweptAndTuned>>,
 
     claim_at: Duration,
+    /// Whether a claim of one row is for one that has failed before: those take turns with the others.
+    again_turn: bool,
     /// When a feeder beside us has last claimed for us.
     beside_at: Option<Duration>,
     settle_at: Duration,
@@ -126,6 +132,12 @@ pub(crate) struct Queue<S: QueueStore> {
 
 /// What a sweep found, and the subscription as it was tuned, if that was looked at.
 type SweptAndTuned = (Swept, Option<Box<Subscription>>);
+
+/// A hand-out at work.
+struct UnderWay {
+    task: AbortHandle,
+    class: Class,
+}
 
 struct Claiming {
     call: Call<Claimed>,
@@ -176,7 +188,7 @@ enum Happened {
     Offered(Option<Answer>),
     Swept(Result<SweptAndTuned>),
     Finished(Result<(Id, Finished), JoinError>),
-    Permit(Permit),
+    Permit(Class, Permit),
     News,
     Woken,
     Timer,
@@ -190,12 +202,17 @@ pub(crate) async fn run<S: QueueStore>(
     context: Context,
 ) -> Result<Summary> {
     let subscription = calls::subscription(&store, &subscription, &context.stop).await?;
-    let Some(subscription) = subscription else { return Ok(Summary::default()) };
+    let Some(subscription) = subscription else {
+        context.gone.cancel();
+        return Ok(Summary::default());
+    };
     let mut queue = Queue::new(store, subscription, handle, context);
     let ended = queue.turn().await;
     queue.context.fed.offer.close();
     // Whoever works in this process next must not meet a handler of ours.
     queue.tasks.shutdown().await;
+    queue.tell_failures();
+    queue.failure_log.tell_rest();
     ended.map(|()| queue.summary)
 }
 
@@ -211,10 +228,12 @@ impl<S: QueueStore> Queue<S> {
             leases: Leases::new(&subscription, Arc::clone(&origin), board),
             claims,
             breaker: Breaker::new(),
+            failure_log: FailureLog::new(Arc::clone(&origin)),
             poller: Poller::new(pace.poll_min, pace.poll_max),
             timer: FineTimer::new(pace.poll_min < Duration::from_millis(1)),
             rng: fastrand::Rng::with_seed(context.seed),
             leave: Leave::new(context.permits.clone()),
+            leave_again: Leave::new(context.again.then(&context.permits)),
             store,
             subscription: Arc::new(subscription),
             handle,
@@ -234,6 +253,7 @@ impl<S: QueueStore> Queue<S> {
             resend: None,
             sweeping: None,
             claim_at: Duration::ZERO,
+            again_turn: false,
             beside_at: None,
             settle_at: Duration::ZERO,
             sweep_at: Duration::ZERO,
@@ -249,6 +269,7 @@ impl<S: QueueStore> Queue<S> {
         loop {
             self.doubt();
             let busy = self.hand_out();
+            self.tell_failures();
             self.begin_settle();
             self.begin_claim();
             self.begin_sweep();
@@ -282,7 +303,8 @@ impl<S: QueueStore> Queue<S> {
             swept = optional(&mut self.sweeping) => Happened::Swept(swept),
             Some(finished) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => Happened::Finished(finished),
             () = std::future::ready(()), if busy => Happened::Timer,
-            permit = self.leave.wait() => Happened::Permit(permit),
+            permit = self.leave.wait() => Happened::Permit(Class::Fresh, permit),
+            permit = self.leave_again.wait() => Happened::Permit(Class::Again, permit),
             () = self.context.fed.news.notified(), if may_claim => Happened::Woken,
             () = self.store.wake(), if may_claim => Happened::Woken,
             () = self.context.fed.over.cancelled(), if self.awaits_feeder() => Happened::Timer,
@@ -296,6 +318,7 @@ impl<S: QueueStore> Queue<S> {
         let mut next = now + SWEEP_EVERY;
         let mut consider = |at: Option<Duration>| next = at.map_or(next, |at| next.min(at));
         consider(self.end.as_ref().map(|end| end.until));
+        consider(self.failure_log.tells_at());
         consider(self.claims.doubted_at().map(since_began));
         consider(self.doubted.iter().map(|doubted| since_began(doubted.let_go_at)).min());
         consider(self.ending.values().copied().map(since_began).min());
@@ -328,7 +351,7 @@ impl<S: QueueStore> Queue<S> {
             Happened::Offered(answer) => return self.offered(answer),
             Happened::Swept(swept) => return self.swept(swept),
             Happened::Finished(finished) => return self.ended(finished),
-            Happened::Permit(permit) => self.leave.keep(permit),
+            Happened::Permit(class, permit) => self.leave_of(class).keep(permit),
             Happened::News => self.learn(),
             Happened::Woken => self.claim_at = self.now(),
             Happened::Timer => {}
@@ -403,7 +426,7 @@ impl<S: QueueStore> Queue<S> {
 
     fn abort(&mut self, out: usize) {
         self.ending.remove(&out);
-        if let Some(task) = self.under_way.remove(&out) {
+        if let Some(UnderWay { task, .. }) = self.under_way.remove(&out) {
             task.abort();
             self.breaker.cut_off(self.now());
             self.aborted.insert(task.id());
@@ -413,7 +436,7 @@ impl<S: QueueStore> Queue<S> {
     /// Sorts a store's error: worth another try, or the end of this worker.
     fn failed(&mut self, what: &str, error: Error) -> Result<()> {
         if error.kind() == ErrorKind::NotFound {
-            warn!(subscription = self.origin.subscription, "the subscription was deleted; its worker ends");
+            self.context.gone.cancel();
             self.drain(Ok(()));
             return Ok(());
         }

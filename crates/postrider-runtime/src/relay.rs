@@ -11,13 +11,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::group;
 use crate::keeper::{self, Membership, Pulse};
 use crate::maintenance;
 use crate::owner::Context;
-use crate::permits::Permits;
-use crate::queue::{self, Fed};
+use crate::permits::{Permits, places_again};
+use crate::queue::Fed;
 use crate::schedules;
+use crate::serving;
 use crate::worker::{Duty, RunsOn, Work};
 
 /// Moves events from a store to handlers and sinks.
@@ -145,8 +145,10 @@ impl<S: QueueStore> Relay<S> {
     }
 
     /// Runs until `shutdown` resolves, then drains: nothing new is begun, what runs is finished, progress
-    /// is settled, ownership is given back. It also ends when all its workers have, because their subscriptions were
-    /// deleted; one that never had a worker keeps house until `shutdown`.
+    /// is settled, ownership is given back. One that never had a worker keeps house until `shutdown`.
+    ///
+    /// A worker whose subscription is deleted waits until it is created again under its name, by whomever, and then begins
+    /// anew; it creates nothing by itself.
     ///
     /// Dropping the future is what a crash is: safe at any await. What was handed out and not settled is
     /// delivered again.
@@ -201,35 +203,30 @@ impl<S: QueueStore> Relay<S> {
         stop: &CancellationToken,
         until_idle: bool,
     ) -> JoinSet<Result<Summary>> {
-        let permits = self.concurrency.map_or_else(Permits::default, |limit| {
-            Permits::default().and(&Arc::new(Semaphore::new(limit as usize)))
-        });
+        let limited = |limit: Option<u32>| {
+            limit.map_or_else(Permits::default, |limit| {
+                Permits::default().and(&Arc::new(Semaphore::new(limit as usize)))
+            })
+        };
+        let permits = limited(self.concurrency);
+        let again = limited(self.concurrency.map(places_again));
         let mut seeds = fastrand::Rng::with_seed(self.seed);
         let mut workers = JoinSet::new();
         for duty in self.duties {
-            let fed = Fed::default();
             let context = Context {
-                fed: fed.clone(),
+                fed: Fed::default(),
+                gone: CancellationToken::new(),
                 membership: membership.clone(),
                 stop: stop.clone(),
                 permits: permits.clone(),
+                again: again.clone(),
                 drain_within: self.drain_within,
                 until_idle,
                 seed: seeds.u64(..),
                 #[cfg(feature = "sabotage")]
                 sabotage: self.sabotage,
             };
-            if let (Mode::Queue, Work::Tasks(handle)) = (duty.subscription.mode, &duty.work) {
-                let (name, handle) = (duty.subscription.name.clone(), Arc::clone(handle));
-                let context = Context { seed: seeds.u64(..), ..context.clone() };
-                workers.spawn(queue::run(self.store.clone(), name, handle, context));
-            }
-            let group = group::run(self.store.clone(), duty, context);
-            workers.spawn(async move {
-                let ended = group.await;
-                fed.over.cancel();
-                ended
-            });
+            workers.spawn(serving::serve(self.store.clone(), duty, context));
         }
         workers
     }
@@ -305,7 +302,7 @@ async fn ensure<S: LogStore>(store: &S, wanted: &NewSubscription) -> Result<Subs
     }
 }
 
-async fn agree<S: LogStore>(
+pub(crate) async fn agree<S: LogStore>(
     store: &S,
     wanted: &NewSubscription,
     existing: Subscription,

@@ -332,10 +332,15 @@ async fn a_transactional_handlers_writes_and_its_ack_commit_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_subscription_ends_its_worker_and_nobody_elses() {
+async fn a_deleted_subscription_disturbs_no_other_and_is_served_again_when_it_is_created_again() {
     let scene = Scene::new(&["a"]).await;
     let other = Worker::new(NewSubscription::new("other")).each(scene.handler(|_| Ok(())));
-    let doomed = Worker::new(subscription()).each(|_: Delivery| std::future::ready(Ok::<(), Failure>(())));
+    let anew = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&anew);
+    let doomed = Worker::new(subscription()).each(move |delivery: Delivery| {
+        noted.lock().unwrap().push(delivery.id.0);
+        std::future::ready(Ok::<(), Failure>(()))
+    });
     let (store, stop) = (scene.store.clone(), Arc::new(Notify::new()));
     let stopped = Arc::clone(&stop);
     let relay = scene.relay().worker(doomed).worker(other).run(async move { stopped.notified().await });
@@ -345,8 +350,58 @@ async fn a_deleted_subscription_ends_its_worker_and_nobody_elses() {
     store.event_emit(vec![Event::new("t")]).await.unwrap();
     tokio::time::sleep(SECOND).await; // tidy: sleep because time is simulated
     assert_eq!(scene.seen(), [1, 2]);
+    tokio::time::sleep(SECOND * 100).await; // tidy: sleep because time is simulated
+    assert_eq!(*anew.lock().unwrap(), [1], "nobody has created it again");
+    store.subscription_create(subscription()).await.unwrap();
+    tokio::time::sleep(SECOND * 10).await; // tidy: sleep because time is simulated
+    assert_eq!(*anew.lock().unwrap(), [1, 1, 2], "it begins at the start, as it was created");
+    // At once, so that nobody has seen that it was gone.
+    store.subscription_delete("s", "tester").await.unwrap();
+    store.subscription_create(subscription()).await.unwrap();
+    tokio::time::sleep(SECOND * 10).await; // tidy: sleep because time is simulated
+    assert_eq!(*anew.lock().unwrap(), [1, 1, 2, 1, 2]);
     stop.notify_one();
     relay.await.unwrap().unwrap();
+}
+
+/// A receiver that answers for single events is not down, however many of them it refuses.
+#[tokio::test(start_paused = true)]
+async fn a_healthy_key_flows_beside_a_thousand_that_fail() {
+    for hangs in [false, true] {
+        // Those that hang take so long for their first attempts that fewer will do.
+        let (count, time) = if hangs { (100, SECOND * 300) } else { (1000, SECOND * 3) };
+        let keys: Vec<String> = (0..count).map(|n| format!("failing{n}")).collect();
+        let scene = Scene::new(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let seen = Arc::clone(&scene.seen);
+        let new = NewSubscription::new("s")
+            .retry(RetryPolicy::fixed(SECOND).attempts_max(1000))
+            .timeout(SECOND * 5);
+        let worker = Worker::new(new.concurrency(8)).each(move |delivery: Delivery| {
+            let seen = Arc::clone(&seen);
+            async move {
+                if delivery.key.as_ref().is_some_and(|key| key.as_str().starts_with("failing")) {
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                    return Err(Failure::retry("no"));
+                }
+                seen.lock().unwrap().push(delivery.id.0);
+                Ok(())
+            }
+        });
+        let (store, stop) = (scene.store.clone(), Arc::new(Notify::new()));
+        let stopped = Arc::clone(&stop);
+        let relay = tokio::spawn(scene.relay().worker(worker).run(async move { stopped.notified().await }));
+        // Each has failed at least once, and those that hang have all places that they may.
+        tokio::time::sleep(time).await; // tidy: sleep because time is simulated
+        for n in 0..20 {
+            store.event_emit(vec![Event::new("t").key(format!("healthy{n}"))]).await.unwrap();
+            tokio::time::sleep(SECOND / 2).await; // tidy: sleep because time is simulated
+            assert_eq!(scene.seen().len(), n + 1, "hangs: {hangs}");
+        }
+        stop.notify_one();
+        relay.await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
--- The least virtual time among what is ready. The index has it for each rank, of which there are few.
+-- The least virtual time among what is ready and has not failed. The index has it for each rank, of which there are few.
 -- Index: postrider_queued_ready, once for each rank. Locks: none.
 with recursive rank(level) as (
     values (?2)
@@ -10,6 +10,7 @@ select min((
     from postrider_queued indexed by postrider_queued_ready
     where subscription_id = ?1
         and state = 'ready'
+        and finished = 0
         and rank = level
     order by virtual_time
     limit 1

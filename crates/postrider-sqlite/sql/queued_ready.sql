@@ -1,4 +1,4 @@
--- Rows that may be claimed, in order. Stepped until the claim is full.
+-- Rows that may be claimed and have not failed yet, in order. Stepped until the claim is full.
 -- Index: postrider_queued_ready, then the primary key. Locks: the writer lock is held.
 select
     event_id, spans, bytes, rank, virtual_time, tenant, key, late, turn, parks, state, due_at, token, started, finished,
@@ -6,4 +6,5 @@ select
 from postrider_queued indexed by postrider_queued_ready
 where subscription_id = ?1
     and state = 'ready'
+    and finished = 0
 order by rank, virtual_time, event_id

@@ -22,7 +22,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use crate::error::Doing;
 use crate::event_row;
-use crate::queue_row::Queued;
+use crate::queue_row::{Queued, rank};
 use crate::subscription::subscription_same;
 
 /// A claim that is asked for.
@@ -56,7 +56,10 @@ impl Claim {
         let stored = subscription_same(conn, &self.subscription)?;
         let mut look = Look { paused: stored.paused_at.is_some(), events: 0, allowance: None };
         let asks = self.ask.rows > 0 && self.ask.events > 0 && self.ask.bytes > 0;
-        if look.paused || !asks || !is_ready(conn, stored.id).doing("look for queued events")? {
+        if look.paused
+            || !asks
+            || !is_ready(conn, stored.id, self.ask.again > 0).doing("look for queued events")?
+        {
             return Ok(look);
         }
         look.events = self.ask.events;
@@ -87,16 +90,31 @@ impl Claim {
         Ok(lease)
     }
 
-    /// The rows that come next, as far as they fit.
+    /// The rows that come next, as far as they fit: those that have not failed, and some of those that have, in one order.
     fn pick(&self, conn: &Connection, events_max: usize) -> rusqlite::Result<Vec<Queued>> {
         let rows_max = self.ask.rows.min(limits::CLAIM_ROWS_MAX);
-        let (mut events, mut bytes) = (0, 0);
+        let (mut events, mut bytes, mut again_left) = (0, 0, self.ask.again);
         let mut picked: Vec<Queued> = Vec::new();
-        let mut ready = conn.prepare_cached(sql!("queued_ready"))?;
-        let mut rows = ready.query([self.subscription.id.0])?;
+        let (mut fresh, mut again) =
+            (conn.prepare_cached(sql!("queued_ready"))?, conn.prepare_cached(sql!("queued_again"))?);
+        let (mut fresh, mut again) =
+            (fresh.query([self.subscription.id.0])?, again.query([self.subscription.id.0])?);
+        let (mut next_fresh, mut next_again) = (None, None);
         while picked.len() < rows_max && events < events_max && bytes < self.ask.bytes {
-            let Some(row) = rows.next()? else { break };
-            let row = Queued::read(row)?;
+            if next_fresh.is_none() {
+                next_fresh = fresh.next()?.map(Queued::read).transpose()?;
+            }
+            if next_again.is_none() && again_left > 0 {
+                next_again = again.next()?.map(Queued::read).transpose()?;
+            }
+            let place = |row: &Queued| (rank(row.priority), row.virtual_time, row.id);
+            let failed_first = match (&next_fresh, &next_again) {
+                (Some(fresh), Some(again)) => place(again) < place(fresh),
+                (_, again) => again.is_some(),
+            };
+            let row = if failed_first { next_again.take() } else { next_fresh.take() };
+            let Some(row) = row else { break };
+            again_left -= usize::from(failed_first);
             events += row.events.count();
             bytes += row.bytes as usize;
             picked.push(row);
@@ -194,8 +212,8 @@ fn uptime_us(clock: &dyn Clock) -> i64 {
     clock.uptime().as_micros() as i64
 }
 
-fn is_ready(conn: &Connection, subscription: SubscriptionId) -> rusqlite::Result<bool> {
-    conn.prepare_cached(sql!("queued_is_ready"))?.exists([subscription.0])
+fn is_ready(conn: &Connection, subscription: SubscriptionId, again: bool) -> rusqlite::Result<bool> {
+    conn.prepare_cached(sql!("queued_is_ready"))?.exists((subscription.0, again))
 }
 
 fn leased(conn: &Connection, subscription: SubscriptionId) -> rusqlite::Result<usize> {

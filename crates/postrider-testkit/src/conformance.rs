@@ -390,6 +390,7 @@ macro_rules! queue_conformance_tests {
                 a_replaced_feeder_feeds_nothing,
                 no_event_is_handed_out_twice,
                 a_claim_is_bounded,
+                a_claim_leaves_room_beside_what_has_failed,
                 the_urgent_come_first,
                 tenants_share_evenly,
                 what_is_done_is_not_claimed_again,

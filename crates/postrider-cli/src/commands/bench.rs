@@ -3,6 +3,7 @@
 //! Machines differ and are noisy, so every figure is a ratio: what Postrider does against what the database's
 //! client library does without it, in turns, in one process, on one file.
 
+mod failing;
 mod group;
 mod postgres;
 mod queue;

@@ -371,9 +371,13 @@ create table postrider.queued (
     vacuum_truncate = off
 );
 
--- What may be claimed, in order.
+-- What may be claimed, in order: what has not failed yet, and what has. Apart, so that a claim which wants few of those that
+-- fail over and over need not walk over the rest of them.
 create index queued_ready on postrider.queued (subscription_id, rank, virtual_time, event_id)
-where state = 'r';
+where state = 'r' and finished = 0;
+
+create index queued_again on postrider.queued (subscription_id, rank, virtual_time, event_id)
+where state = 'r' and finished > 0;
 
 create index queued_due on postrider.queued (subscription_id, due_at)
 where state = 'd';

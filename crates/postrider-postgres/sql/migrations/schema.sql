@@ -1517,13 +1517,15 @@ CREATE INDEX delivery_leased ON postrider.delivery USING btree (subscription_id,
 
 CREATE INDEX idempotency_event ON postrider.idempotency USING btree (event_id);
 
+CREATE INDEX queued_again ON postrider.queued USING btree (subscription_id, rank, virtual_time, event_id) WHERE ((state = 'r'::"char") AND (finished > 0));
+
 CREATE INDEX queued_due ON postrider.queued USING btree (subscription_id, due_at) WHERE (state = 'd'::"char");
 
 CREATE INDEX queued_head ON postrider.queued USING btree (subscription_id, key, late, turn) WHERE ((key IS NOT NULL) AND parks AND (state <> 'w'::"char"));
 
 CREATE INDEX queued_lane ON postrider.queued USING btree (subscription_id, key, late, turn, event_id) WHERE ((key IS NOT NULL) AND parks AND (state = 'w'::"char"));
 
-CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank, virtual_time, event_id) WHERE (state = 'r'::"char");
+CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank, virtual_time, event_id) WHERE ((state = 'r'::"char") AND (finished = 0));
 
 CREATE INDEX schedule_next ON postrider.schedule USING btree (next_at) WHERE (paused_at IS NULL);
 

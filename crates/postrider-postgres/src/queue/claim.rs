@@ -14,7 +14,7 @@ use postrider_core::{Event, EventId, Result, Subscription, Timestamp, limits};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::hints::{Hints, Ready, Scan};
+use super::hints::{Flight, Hints, Hit, Ready};
 use super::lanes::ready_read;
 use super::rows::{events_of, spans_of};
 use crate::error::Doing;
@@ -33,17 +33,20 @@ pub(super) async fn claim(
     ask: Ask,
 ) -> Result<Claimed> {
     let id = subscription.id;
+    if ask.all {
+        store.hints.look_at_all(id);
+    }
     let mut session = store.claimer.session().await?;
     front_look(&mut session, id, &store.hints).await?;
     let limit = Limit::of(subscription);
     let (claim, rows) = if limit.is_none() {
-        let claim = NewClaim::new(id, member, ask, ask.events, store.hints.scan(id));
+        let claim = NewClaim::new(id, member, ask, ask.events, store.hints.fly(id, ask.again > 0));
         let rows = session.change(sql!("queued_claim"), &claim.parameters(), WHAT).await?;
         (claim, rows)
     } else {
         let tx = session.begin().await?;
         let events = limit.events_left(&tx, id, ask.events).await?;
-        let claim = NewClaim::new(id, member, ask, events, store.hints.scan(id));
+        let claim = NewClaim::new(id, member, ask, events, store.hints.fly(id, ask.again > 0));
         let rows = tx.query(sql!("queued_claim"), &claim.parameters(), WHAT).await?;
         limit.spend(&tx, id, events_of_rows(&rows)?).await?;
         tx.commit(WHAT).await?;
@@ -60,36 +63,40 @@ pub(super) struct NewClaim {
     rows: i64,
     events: i64,
     bytes: i64,
-    scan: Scan,
+    again: i64,
+    flight: Flight,
     member: i64,
     lease: For,
 }
 
 impl NewClaim {
     /// Of `events` events at the most.
-    pub(super) fn new(id: SubscriptionId, member: MemberId, ask: Ask, events: usize, scan: Scan) -> Self {
+    pub(super) fn new(id: SubscriptionId, member: MemberId, ask: Ask, events: usize, flight: Flight) -> Self {
         Self {
             subscription: id.0,
             rows: if events == 0 { 0 } else { ask.rows.min(limits::CLAIM_ROWS_MAX) as i64 },
             events: events.min(i64::MAX as usize) as i64,
             bytes: ask.bytes.min(i64::MAX as usize) as i64,
-            scan,
+            again: if events == 0 { 0 } else { ask.again.min(ask.rows).min(limits::CLAIM_ROWS_MAX) as i64 },
+            flight,
             member: member.0,
             lease: For(ask.lease),
         }
     }
 
     /// For `queued_claim`.
-    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 8] {
+    pub(super) fn parameters(&self) -> [&(dyn ToSql + Sync); 10] {
         [
             &self.subscription,
             &self.rows,
             &self.events,
             &self.bytes,
-            &self.scan.ranks,
-            &self.scan.lows,
+            &self.flight.scan.ranks,
+            &self.flight.scan.lows,
             &self.member,
             &self.lease,
+            &self.again,
+            &self.flight.scan.again,
         ]
     }
 }
@@ -107,9 +114,10 @@ pub(super) async fn claimed(
     let at: Timestamp = first.try_get::<_, At>(1).doing(WHAT)?.0;
     let mut found = found_read(rows)?;
     found.sort_by_key(|row| (row.ready, row.id));
-    let ready: Vec<Ready> = found.iter().map(|row| row.ready).collect();
-    let more = if found.is_empty() { claim.rows == 0 || paused } else { found.len() as i64 == claim.rows };
-    store.hints.claimed(subscription.id, &claim.scan, &ready, more);
+    let hits: Vec<Hit> = found.iter().map(|row| Hit { ready: row.ready, again: row.finished > 0 }).collect();
+    // One that has found something may have stopped before it came to other ranks.
+    let more = !found.is_empty() || claim.rows == 0 || paused;
+    claim.flight.found(&hits, more);
     let unknown =
         found.iter().map(|row| &row.spans).filter(|spans| spans.iter().any(|id| !known.contains_key(&id)));
     if unknown.clone().next().is_some() {

@@ -73,7 +73,8 @@ pub(super) async fn feed(store: &Inner, hold: &Hold, feed: &Feed, ask: Option<As
         positions: reached.iter().map(|place| NewPosition::new(id, place)).collect(),
         new_ranks: store.hints.new_ranks(id, feed.rows.iter().map(rank)),
         columns,
-        claim: ask.map(|ask| NewClaim::new(id, hold.member, ask, ask.events, store.hints.scan(id))),
+        claim: ask
+            .map(|ask| NewClaim::new(id, hold.member, ask, ask.events, store.hints.fly(id, ask.again > 0))),
         hold,
     };
     let Answers { standing, taken, floors, front, claimed } = plan.carry_out(&mut session, known).await?;

@@ -52,6 +52,7 @@ pub(super) async fn sweep(
     // From here on buckets are held alone, and nobody is waited for any more.
     let mended = lanes_mend(tx, subscription, unsure).await?;
     ready.extend(mended.ready);
+    swept.unsure = mended.left.len() as u64;
     let (due, due_from) = come_due(tx, subscription, due_from, &mut ready).await?;
     swept.due = due;
     if let Some(row) = tx.query_opt(sql!("queued_next_due"), &[&id.0, &due_from.map(At)], WHAT).await? {

@@ -360,7 +360,7 @@ async fn claim(
     member: MemberId,
     lease: Duration,
 ) -> Claimed {
-    let ask = Ask { rows: 9, events: 9, bytes: 1 << 20, lease };
+    let ask = Ask { rows: 9, events: 9, bytes: 1 << 20, again: 9, all: false, lease };
     store.claim(subscription, member, ask).await.unwrap()
 }
 

@@ -80,7 +80,8 @@ impl Far {
     }
 
     async fn claim(&self, store: &PostgresStore) -> Result<Claimed> {
-        let ask = Ask { rows: 9, events: 9, bytes: 1 << 20, lease: Duration::from_secs(60) };
+        let ask =
+            Ask { rows: 9, events: 9, bytes: 1 << 20, again: 9, all: false, lease: Duration::from_secs(60) };
         store.claim(&self.subscription, self.member, ask).await
     }
 

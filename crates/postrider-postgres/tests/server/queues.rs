@@ -42,7 +42,8 @@ pub(crate) async fn claim(
     member: MemberId,
     rows: usize,
 ) -> Claimed {
-    let ask = Ask { rows, events: 10_000, bytes: 1 << 30, lease: Duration::from_secs(60) };
+    let ask =
+        Ask { rows, events: 10_000, bytes: 1 << 30, again: rows, all: false, lease: Duration::from_secs(60) };
     store.claim(subscription, member, ask).await.unwrap()
 }
 
@@ -337,7 +338,8 @@ async fn a_claim_of_a_feeder_survives_a_crash_of_the_server() {
     let chunk = owner.store.fetch(&owner.hold, owner.at, AMPLE).await.unwrap();
     assert_eq!(chunk.events.len(), 3, "nobody waits for the disk before the claim");
     let feed = Arc::new(Feed { mark: chunk.end, rows: feeder.plan(&chunk.events) });
-    let ask = Ask { rows: 2, events: 9, bytes: 1 << 30, lease: Duration::from_secs(60) };
+    let ask =
+        Ask { rows: 2, events: 9, bytes: 1 << 30, again: 2, all: false, lease: Duration::from_secs(60) };
     let (_, claimed) = stage.store.feed_and_claim(&owner.hold, feed, chunk.events, ask).await.unwrap();
     let claimed = claimed.unwrap();
     assert_eq!(claimed.rows.len(), 2);
@@ -395,6 +397,42 @@ async fn a_claim_is_an_update_within_its_page() {
     assert_eq!(claimed.rows.len(), 1000);
     let hot = "select coalesce(sum(n_tup_hot_upd), 0) from pg_stat_all_tables where relname = 'queued'";
     until(&stage, hot, 1000).await;
+}
+
+/// A claim passes over rows that another one has in hand, and the other one may leave them. Whoever ends when nothing is left
+/// must not have passed over them for good.
+#[tokio::test]
+async fn whoever_ends_when_nothing_is_left_has_found_what_others_had_in_hand_and_left() {
+    let stage = Stage::on(Version::V15).await;
+    let mut new = queue().order(Order::None);
+    new.tuning.queue.lease_by = LeaseBy::Block;
+    let subscription = stage.store.subscription_create(new.clone()).await.unwrap();
+    stage.run(
+        "insert into postrider.event (topic, type) select 'order', 'order' from generate_series(1, 300)",
+    );
+    feed(&stage, &subscription).await;
+    let other = stage.session().await;
+    other
+        .batch_execute("begin; select from postrider.queued order by event_id limit 1 for update")
+        .await
+        .unwrap();
+    let (begun, left) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, goes_on) = (Arc::clone(&begun), Arc::clone(&left));
+    let worker = Worker::new(new).each(move |delivery: Delivery| {
+        let (begins, goes_on) = (Arc::clone(&begins), Arc::clone(&goes_on));
+        async move {
+            if delivery.id == EventId(101) {
+                begins.notify_one();
+                goes_on.notified().await;
+            }
+            Ok::<(), Failure>(())
+        }
+    });
+    let relay = tokio::spawn(Relay::new(open(&stage.db).await).worker(worker).run_until_idle(pending()));
+    begun.notified().await;
+    other.batch_execute("rollback").await.unwrap();
+    left.notify_one();
+    assert_eq!(relay.await.unwrap().unwrap().delivered, 300);
 }
 
 /// A transaction that is open in a handler holds nobody up but its own key.

@@ -6,7 +6,7 @@ use postrider_core::retry::Verdict;
 use postrider_core::settle::{AttemptRecord, Lane, Row, RowDue};
 use postrider_core::{DeliveryState, Event, EventId, Failure, Key, OnDead, Outcome};
 
-use super::{EntryState, FailedEntry, Item, Lanes, MAIN, Part};
+use super::{Class, EntryState, FailedEntry, Item, Lanes, MAIN, Part};
 
 /// The outcome of one attempt, and how long it took.
 #[derive(Debug, Clone)]
@@ -113,6 +113,7 @@ impl Lanes {
                 Verdict::Again(_) | Verdict::Dead => {
                     tally.failed += 1;
                     tally.dead += u64::from(verdict == Verdict::Dead);
+                    self.failures.note(self.event_of(item).id, attempt, &outcome, verdict);
                     let record = self.record(item, attempt, took, &outcome);
                     self.fail(
                         item,
@@ -272,7 +273,11 @@ impl Lanes {
                 self.entry(ordinal).state = EntryState::Queued;
                 self.ready.push_front(super::Ready::Entry(ordinal));
             }
-            Item::Row(id) => self.ready.push_front(super::Ready::Row(id)),
+            Item::Row(id) => {
+                let has_failed = self.loaded.get(&id).is_some_and(|row| row.attempts > 0);
+                let class = if has_failed { Class::Again } else { Class::Fresh };
+                self.line(class).push_front(super::Ready::Row(id));
+            }
         }
     }
 }

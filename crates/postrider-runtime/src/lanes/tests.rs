@@ -78,8 +78,12 @@ fn ids(out: &HandOut) -> Vec<i64> {
     out.deliveries.iter().map(|delivery| delivery.id.0).collect()
 }
 
+fn next_out(lanes: &mut Lanes, shape: Shape) -> Option<HandOut> {
+    lanes.turns(false).into_iter().find_map(|class| lanes.hand_out(class, shape, NOW))
+}
+
 fn next(lanes: &mut Lanes, shape: Shape) -> (usize, Vec<i64>) {
-    let out = lanes.hand_out(shape, NOW).expect("something is ready");
+    let out = next_out(lanes, shape).expect("something is ready");
     (out.ticket, ids(&out))
 }
 
@@ -123,7 +127,7 @@ fn a_key_hands_out_one_run_at_a_time_and_other_keys_flow() {
     let (_, run) = next(&mut lanes, ONE);
     assert_eq!(run, [1]);
     assert_eq!(next(&mut lanes, ONE).1, [3]);
-    assert!(lanes.hand_out(ONE, NOW).is_none());
+    assert!(next_out(&mut lanes, ONE).is_none());
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn a_failed_event_parks_its_key_and_later_ones_become_waiting_rows() {
     finish(&mut lanes, ticket, &[failed(), Outcome::Untried]);
     let (b, _) = next(&mut lanes, RUN);
     finish(&mut lanes, b, &[Outcome::Ack]);
-    assert!(lanes.hand_out(RUN, NOW).is_none(), "the key waits");
+    assert!(next_out(&mut lanes, RUN).is_none(), "the key waits");
     let settle = lanes.compose(NOW, SLOW);
     assert_eq!(mark(&settle), Some(3));
     let dues: Vec<_> = settle.rows.iter().map(|row| (row.event_id.0, row.parks, row.due)).collect();
@@ -160,12 +164,12 @@ fn the_tail_in_memory_follows_once_the_store_says_that_no_row_is_left() {
     let mut lanes = lanes_with(OnDead::Skip, 3, &["a"]);
     offer(&mut lanes, &["a"]);
     // Nothing has been composed yet, so that 1 is still in memory.
-    assert!(lanes.hand_out(RUN, NOW).is_none());
+    assert!(next_out(&mut lanes, RUN).is_none());
     lanes.load(due(&[-2, -1], "a", true));
     let (ticket, run) = next(&mut lanes, RUN);
     assert_eq!(run, [-2, -1]);
     finish(&mut lanes, ticket, &[Outcome::Ack, Outcome::Ack]);
-    assert!(lanes.hand_out(RUN, NOW).is_none(), "only the store knows whether more rows wait");
+    assert!(next_out(&mut lanes, RUN).is_none(), "only the store knows whether more rows wait");
     lanes.settled(&Settled { unparked: vec![Lane { key: Key::new("a"), late: false }] });
     assert_eq!(next(&mut lanes, RUN).1, [1]);
 }
@@ -178,7 +182,7 @@ fn a_failure_above_the_mark_outlives_the_stores_word_that_its_lane_is_free() {
     let (a, _) = next(&mut lanes, ONE);
     finish(&mut lanes, a, &[failed()]);
     lanes.settled(&Settled { unparked: vec![Lane { key: Key::new("a"), late: false }] });
-    assert!(lanes.hand_out(ONE, NOW).is_none(), "2 failed and is still above the mark");
+    assert!(next_out(&mut lanes, ONE).is_none(), "2 failed and is still above the mark");
 }
 
 #[test]
@@ -284,7 +288,7 @@ fn a_dead_event_frees_its_key_under_skip_and_keeps_it_under_hold() {
         offer(&mut lanes, &["a", "a"]);
         let (a, _) = next(&mut lanes, ONE);
         finish(&mut lanes, a, &[failed()]);
-        assert_eq!(lanes.hand_out(ONE, NOW).is_some(), freed, "{on_dead:?}");
+        assert_eq!(next_out(&mut lanes, ONE).is_some(), freed, "{on_dead:?}");
         let settle = lanes.compose(NOW, SLOW);
         assert_eq!(settle.rows[0].state, DeliveryState::Dead);
         assert_eq!(settle.rows[0].parks, !freed);
@@ -295,7 +299,7 @@ fn a_dead_event_frees_its_key_under_skip_and_keeps_it_under_hold() {
 fn an_event_that_wants_to_enter_a_parked_lane_waits_behind_it() {
     let mut lanes = lanes_with(OnDead::Skip, 3, &["a"]);
     lanes.load(due(&[7], "a", false));
-    assert!(lanes.hand_out(RUN, NOW).is_none());
+    assert!(next_out(&mut lanes, RUN).is_none());
     let settle = lanes.compose(NOW, SLOW);
     assert_eq!(
         (settle.rows[0].event_id.0, settle.rows[0].parks, settle.rows[0].due),
@@ -343,7 +347,7 @@ fn transactional_hand_outs_follow_the_log_so_that_the_mark_can_pass_each_one() {
     let mut lanes = lanes();
     offer(&mut lanes, &["a", "a", "b", ""]);
     for expected in 1..=4 {
-        let out = lanes.hand_out_in_order(NOW).expect("ready");
+        let out = lanes.hand_out_in_order(false, NOW).expect("ready");
         assert_eq!(ids(&out), [expected]);
         let composed = lanes.compose(NOW, SLOW);
         assert_eq!(mark(&lanes.with_ack(composed, out.ticket)), Some(expected));
@@ -356,7 +360,7 @@ fn memory_is_given_back() {
     let mut lanes = lanes();
     offer(&mut lanes, &["a", "a", "b", ""]);
     assert_eq!(lanes.bytes, 4 * 12 + 3, "payload, topic, type and key");
-    while let Some(out) = lanes.hand_out(RUN, NOW) {
+    while let Some(out) = next_out(&mut lanes, RUN) {
         let n = out.deliveries.len();
         finish(&mut lanes, out.ticket, &vec![Outcome::Ack; n]);
     }
@@ -376,4 +380,89 @@ fn a_row_whose_outcome_is_not_settled_yet_is_not_read_again() {
     }
     lanes.compose(NOW, SLOW);
     assert!(lanes.loaded().is_empty());
+}
+
+/// Rows of as many keys, each of which has failed before and is due again.
+fn failing(lanes: &mut Lanes, first: i64, keys: usize) {
+    for n in 0..keys {
+        lanes.load(due(&[first + n as i64], &format!("failing{n}"), true));
+    }
+}
+
+#[test]
+fn a_new_event_does_not_wait_behind_a_thousand_keys_that_fail() {
+    for shape in [ONE, RUN, Shape { events: 500, parts: 500, per_lane: 1 }] {
+        let mut lanes = lanes();
+        failing(&mut lanes, -1000, 1000);
+        offer(&mut lanes, &["healthy"]);
+        let outs: Vec<Vec<i64>> = (0..2).map(|_| next(&mut lanes, shape).1).collect();
+        assert!(outs.contains(&vec![1]), "one of two hand-outs is its own: {outs:?}");
+        let (mut rows, mut news) = (0, 0);
+        for n in 0..10 {
+            offer(&mut lanes, &[&format!("healthy{n}")]);
+            for out in [next(&mut lanes, ONE).1, next(&mut lanes, ONE).1] {
+                (rows, news) = (rows + usize::from(out[0] < 0), news + usize::from(out[0] > 0));
+            }
+        }
+        assert_eq!(
+            (rows, news),
+            (10, 10),
+            "they take turns, so that those that fail are attempted again too"
+        );
+    }
+}
+
+#[test]
+fn a_probe_is_made_by_what_has_not_failed() {
+    let mut lanes = lanes();
+    failing(&mut lanes, -3, 3);
+    offer(&mut lanes, &["a", "b"]);
+    for wanted in [Class::Fresh, Class::Fresh] {
+        assert_eq!(lanes.turns(true)[0], wanted);
+        assert!(lanes.hand_out(wanted, ONE, NOW).unwrap().deliveries[0].id.0 > 0);
+    }
+    assert!(lanes.hand_out(Class::Fresh, ONE, NOW).is_none());
+    assert!(lanes.hand_out(Class::Again, ONE, NOW).is_some(), "nothing else is ready");
+}
+
+#[test]
+fn a_handler_in_a_transaction_takes_turns_between_what_fails_and_all_else() {
+    let mut lanes = lanes();
+    failing(&mut lanes, -1000, 1000);
+    offer(&mut lanes, &["a", "b"]);
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        let out = lanes.hand_out_in_order(false, NOW).expect("ready");
+        ids.push(out.deliveries[0].id.0);
+        finish(&mut lanes, out.ticket, &[Outcome::Ack]);
+        lanes.compose(NOW, SLOW);
+    }
+    assert_eq!(ids.iter().filter(|id| **id > 0).count(), 2, "{ids:?}");
+}
+
+#[test]
+fn parked_keys_cost_little_and_stop_nothing() {
+    let keys: Vec<String> = (0..100_001).map(|n| format!("dead{n}")).collect();
+    let mut lanes = lanes_with(OnDead::Hold, 1, &keys.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(
+        (lanes.parked(), lanes.slots.len()),
+        (100_001, 0),
+        "nothing of them is in memory but that they are"
+    );
+    assert!(lanes.room().is_some());
+    offer(&mut lanes, &["dead7", "healthy", "dead8"]);
+    assert_eq!(next(&mut lanes, ONE).1, [2]);
+    assert!(next_out(&mut lanes, ONE).is_none(), "the others wait behind the failed events of their keys");
+    lanes.settled(&Settled {
+        unparked: vec![Lane { key: Key::new("dead7"), late: false }],
+        ..Settled::default()
+    });
+    assert_eq!(next(&mut lanes, ONE).1, [1]);
+    lanes.settled(&Settled {
+        unparked: vec![Lane { key: Key::new("dead9"), late: false }],
+        ..Settled::default()
+    });
+    assert_eq!(lanes.parked(), 99_999);
+    offer(&mut lanes, &["dead9"]);
+    assert_eq!(next(&mut lanes, ONE).1, [4]);
 }

@@ -116,7 +116,7 @@ impl Leases {
                     row.events.push(held);
                 }
                 HeldState::Ready => {
-                    self.ready_count -= 1;
+                    self.line(row.finished > 0).count -= 1;
                     held.state = HeldState::Stays(Remnant::Again(NOT_TOUCHED));
                     remnants.push((id, Remnant::Again(NOT_TOUCHED)));
                     row.events.push(held);

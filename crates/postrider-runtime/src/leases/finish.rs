@@ -64,7 +64,9 @@ impl Leases {
             held.progress = ticket.take_progress().map(|progress| ticket.noted(progress));
         }
         let again = |after, count| HeldState::Stays(Remnant::Again(Again { after, count }));
-        let state = match self.retry.judge(attempt, &attempted.outcome, (judge.roll)()) {
+        let verdict = self.retry.judge(attempt, &attempted.outcome, (judge.roll)());
+        self.failures.note(held.event.id, attempt, &attempted.outcome, verdict);
+        let state = match verdict {
             Verdict::Done => {
                 tally.delivered += 1;
                 if acked { HeldState::Stays(Remnant::Acked) } else { HeldState::Done }
@@ -109,6 +111,7 @@ impl Leases {
         let Some(row) = self.rows.get_mut(&item.row) else { return };
         let event_id = row.events[item.index].event.id;
         let (attempt, took) = (row.finished + 1, Duration::ZERO);
+        self.failures.note_buried(event_id, attempt, &error);
         row.record(now, AttemptRecord { event_id, attempt, ended_ago: took, took, error });
         tally.dead += 1;
         self.finish_item(item, HeldState::Stays(Remnant::Dead));
@@ -127,8 +130,8 @@ impl Leases {
     fn make_ready(&mut self, item: Item) {
         let Some(row) = self.rows.get_mut(&item.row) else { return };
         row.events[item.index].state = HeldState::Ready;
-        self.ready.push_front(item);
-        self.ready_count += 1;
+        let again = row.finished > 0;
+        self.line(again).push_front(item);
     }
 
     fn is_cancelled(&self, item: Item) -> bool {
@@ -158,8 +161,8 @@ impl Leases {
     /// Gives back what has not been handed out, to be claimed again after this long.
     pub(crate) fn give_back(&mut self, after: Duration) {
         let alone = self.last_chance.take().map(|(row, _)| Item { row, index: 0 });
-        let items: Vec<Item> = self.ready.drain(..).chain(alone).collect();
-        self.ready_count = 0;
+        let (ready, failed) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.again));
+        let items: Vec<Item> = ready.items.into_iter().chain(failed.items).chain(alone).collect();
         let again = Again { after, count: Count::Nothing };
         for item in items {
             if self.is_ready(item) {
@@ -239,7 +242,8 @@ impl Leases {
         if self.last_chance.is_some_and(|(row, _)| row == item.row) {
             self.last_chance = None;
         } else {
-            self.ready_count -= 1;
+            let again = self.is_again(item.row);
+            self.line(again).count -= 1;
         }
         self.finish_item(item, HeldState::Stays(Remnant::Again(NOT_TOUCHED)));
     }

@@ -15,7 +15,7 @@ use postrider_core::{
 };
 
 use super::{Judge, Leases, NOT_TOUCHED, Tally};
-use crate::lanes::Attempted;
+use crate::lanes::{Attempted, Class, HandOut};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ZERO: Duration = Duration::ZERO;
@@ -70,8 +70,12 @@ fn finish(leases: &mut Leases, out: usize, outcome: &Outcome, now: Duration) -> 
     leases.finish(out, vec![attempted; count], &mut Judge { now, roll: &mut || 0.5, wait: SECOND * 7 })
 }
 
+fn next_out(leases: &mut Leases, most: usize, now: Duration) -> Option<HandOut> {
+    leases.turns(false).into_iter().find_map(|class| leases.hand_out(most, class, now))
+}
+
 fn next(leases: &mut Leases) -> (usize, Vec<i64>) {
-    let out = leases.hand_out(1, ZERO).expect("something is ready");
+    let out = next_out(leases, 1, ZERO).expect("something is ready");
     (out.ticket, out.deliveries.iter().map(|delivery| delivery.id.0).collect())
 }
 
@@ -127,7 +131,7 @@ fn a_row_is_settled_by_what_became_of_its_event() {
 
 /// Hands out the next event and lets its handler ack it in a transaction of its own.
 fn ack_next(leases: &mut Leases) -> usize {
-    let out = leases.hand_out(1, ZERO).expect("something is ready");
+    let out = next_out(leases, 1, ZERO).expect("something is ready");
     out.deliveries[0].ticket.as_ref().expect("it is a queue").note_acked();
     out.ticket
 }
@@ -161,7 +165,7 @@ fn the_next_of_a_key_may_come_while_the_handler_that_acked_the_last_one_ends() {
     let mut leases = leases();
     let of_key = |id| LeasedRow { events: vec![Arc::new(event(id, Some("k")))], ..row(id..=id) };
     leases.offer(claimed(1, vec![of_key(1)]), ZERO);
-    let out = leases.hand_out(1, ZERO).expect("something is ready");
+    let out = next_out(&mut leases, 1, ZERO).expect("something is ready");
     let next = claimed(2, vec![of_key(2)]);
     assert_eq!(leases.outdated_by(&next), BTreeSet::from([Token(1)]), "it should have waited");
     out.deliveries[0].ticket.as_ref().expect("it is a queue").note_acked();
@@ -198,7 +202,7 @@ fn a_slow_block_is_settled_in_parts_and_what_runs_stays_leased() {
     let parts = vec![(EventId(1), Remnant::Running), given(3), given(4)];
     assert_eq!(fates(&settle), [(1, Fate::Split(parts))]);
     assert_eq!(leases.settled(&settle), [], "one event still runs under the claim");
-    assert!(leases.hand_out(9, SECOND).is_none());
+    assert!(next_out(&mut leases, 9, SECOND).is_none());
     finish(&mut leases, slow, &failed(), SECOND);
     let settle = leases.compose(SECOND, SECOND);
     assert_eq!(fates(&settle), [(1, Fate::Again(failed_again(SECOND)))]);
@@ -209,12 +213,12 @@ fn a_slow_block_is_settled_in_parts_and_what_runs_stays_leased() {
 fn what_was_not_tried_is_handed_out_again_in_its_order() {
     let mut leases = leases();
     leases.offer(claimed(1, vec![row(1..=4)]), ZERO);
-    let out = leases.hand_out(3, ZERO).unwrap().ticket;
+    let out = next_out(&mut leases, 3, ZERO).unwrap().ticket;
     let ack = Attempted { outcome: Outcome::Ack, took: ZERO };
     let untried = Attempted { outcome: Outcome::Untried, took: ZERO };
     let outcomes = vec![ack, untried.clone(), untried];
     leases.finish(out, outcomes, &mut Judge { now: ZERO, roll: &mut || 0.5, wait: ZERO });
-    let again = leases.hand_out(9, ZERO).unwrap();
+    let again = next_out(&mut leases, 9, ZERO).unwrap();
     assert_eq!(again.deliveries.iter().map(|delivery| delivery.id.0).collect::<Vec<_>>(), [2, 3, 4]);
 }
 
@@ -225,7 +229,7 @@ fn a_lost_claim_is_forgotten_and_its_handlers_are_told() {
     leases.offer(claimed(2, vec![row(4..=4)]), ZERO);
     let (done, _) = next(&mut leases);
     finish(&mut leases, done, &Outcome::Ack, ZERO);
-    let out = leases.hand_out(1, ZERO).unwrap();
+    let out = next_out(&mut leases, 1, ZERO).unwrap();
     assert_eq!(leases.lose(Token(1)), [out.ticket]);
     assert!(out.deliveries[0].is_cancelled());
     assert_eq!(fates(&leases.compose(ZERO, SECOND)), [], "not even the ack: it would be fenced");
@@ -237,7 +241,7 @@ fn a_hand_out_that_a_lost_claim_ends_gives_others_another_chance() {
     let mut leases = leases();
     leases.offer(claimed(1, vec![row(1..=1)]), ZERO);
     leases.offer(claimed(2, vec![row(2..=2)]), ZERO);
-    let out = leases.hand_out(2, ZERO).unwrap();
+    let out = next_out(&mut leases, 2, ZERO).unwrap();
     assert_eq!(leases.lose(Token(1)), [out.ticket]);
     assert_eq!(next(&mut leases).1, [2]);
 }
@@ -246,9 +250,9 @@ fn a_hand_out_that_a_lost_claim_ends_gives_others_another_chance() {
 fn a_doubted_claim_gives_back_what_has_not_begun() {
     let mut leases = leases();
     leases.offer(claimed(1, vec![row(1..=3)]), ZERO);
-    let out = leases.hand_out(1, ZERO).unwrap();
+    let out = next_out(&mut leases, 1, ZERO).unwrap();
     assert_eq!(leases.doubt(Token(1)), [out.ticket]);
-    assert!(out.deliveries[0].is_cancelled() && leases.hand_out(9, ZERO).is_none());
+    assert!(out.deliveries[0].is_cancelled() && next_out(&mut leases, 9, ZERO).is_none());
     finish(&mut leases, out.ticket, &Outcome::Ack, ZERO);
     let given = |id| (EventId(id), Remnant::Again(NOT_TOUCHED));
     assert_eq!(fates(&leases.compose(ZERO, SECOND)), [(1, Fate::Split(vec![given(2), given(3)]))]);
@@ -264,7 +268,7 @@ fn events_that_are_left_out_are_done() {
     holed.events.remove(1);
     leases.offer(claimed(1, vec![nothing, empty_block, holed]), ZERO);
     assert_eq!(leases.unsettled(ZERO, SECOND), 2);
-    let out = leases.hand_out(9, ZERO).unwrap();
+    let out = next_out(&mut leases, 9, ZERO).unwrap();
     assert_eq!(out.deliveries.iter().map(|delivery| delivery.id.0).collect::<Vec<_>>(), [5, 7, 8]);
     finish(&mut leases, out.ticket, &Outcome::Ack, ZERO);
     let settle = leases.compose(ZERO, SECOND);
@@ -296,7 +300,7 @@ fn who_ended_many_workers_is_doomed_and_a_last_chance_is_taken_alone() {
     assert_eq!(leases.offer(claimed(1, rows), ZERO).dead, 1);
     assert!(leases.is_careful());
     assert_eq!((next(&mut leases), next(&mut leases)), ((0, vec![4]), (1, vec![5])));
-    assert!(leases.hand_out(1, ZERO).is_none() && leases.room(16, ZERO).is_none());
+    assert!(next_out(&mut leases, 1, ZERO).is_none() && leases.room(16, ZERO).is_none());
     for out in [0, 1] {
         finish(&mut leases, out, &Outcome::Ack, ZERO);
     }
@@ -304,7 +308,7 @@ fn who_ended_many_workers_is_doomed_and_a_last_chance_is_taken_alone() {
     let expected = [(1, Fate::Dead), (3, Fate::Again(NOT_TOUCHED)), (4, Fate::Done), (5, Fate::Done)];
     assert_eq!(fates(&settle), expected);
     assert_eq!(settle.attempts[0].error, "its worker has ended 3 times while it ran");
-    assert!(leases.hand_out(1, ZERO).is_none(), "the others are not settled yet");
+    assert!(next_out(&mut leases, 1, ZERO).is_none(), "the others are not settled yet");
     leases.settled(&settle);
     let (alone, ids) = next(&mut leases);
     assert_eq!((ids, leases.room(16, ZERO)), (vec![2], None));
@@ -318,8 +322,9 @@ fn a_last_chance_does_not_wait_for_ever() {
     leases.set_retry(RetryPolicy::fixed(SECOND).attempts_max(20));
     leases.offer(claimed(1, vec![row(1..=1), LeasedRow { started: 3, ..row(2..=2) }]), ZERO);
     next(&mut leases);
-    assert!(leases.hand_out(1, ZERO).is_none());
-    assert!(leases.hand_out(1, leases.alone_until().unwrap()).is_some());
+    assert!(next_out(&mut leases, 1, ZERO).is_none());
+    let at = leases.alone_until().unwrap();
+    assert!(next_out(&mut leases, 1, at).is_some());
 }
 
 #[test]
@@ -360,13 +365,13 @@ fn it_is_recorded_when_a_cancelled_attempt_was_over() {
 fn a_cancelled_event_is_not_handed_out_again() {
     let mut leases = leases();
     leases.offer(claimed(1, vec![row(1..=1), row(2..=2), row(3..=3)]), ZERO);
-    let out = leases.hand_out(2, ZERO).unwrap();
+    let out = next_out(&mut leases, 2, ZERO).unwrap();
     let over = leases.cancel(Token(1), &[EventId(1), EventId(3)]);
     assert!(over.is_empty(), "2 of the same hand-out is still wanted");
     assert!(out.deliveries[0].is_cancelled() && !out.deliveries[1].is_cancelled());
     assert_eq!(leases.cancel(Token(1), &[EventId(2)]), [out.ticket]);
     finish(&mut leases, out.ticket, &Outcome::Untried, ZERO);
-    assert!(leases.hand_out(9, ZERO).is_none());
+    assert!(next_out(&mut leases, 9, ZERO).is_none());
     assert_eq!(leases.compose(ZERO, SECOND).rows.len(), 3);
 }
 
@@ -376,7 +381,7 @@ fn slow_handlers_get_nothing_in_advance_and_fast_ones_what_they_need() {
     assert_eq!((leases.room(16, ZERO), leases.room(0, ZERO)), (Some(16), None));
     leases.offer(claimed(1, vec![row(1..=100)]), ZERO);
     assert_eq!(leases.room(16, ZERO), None);
-    let out = leases.hand_out(100, ZERO).unwrap().ticket;
+    let out = next_out(&mut leases, 100, ZERO).unwrap().ticket;
     finish(&mut leases, out, &Outcome::Ack, ZERO);
     assert_eq!((leases.room(16, ZERO), leases.room(0, ZERO)), (Some(116), Some(100)));
     let slow = Attempted { outcome: Outcome::Ack, took: SECOND * 60 };
@@ -466,7 +471,7 @@ impl Walk {
     }
 
     fn hand_out(&mut self) {
-        let Some(out) = self.leases.hand_out(self.rng.usize(1..4), self.now) else { return };
+        let Some(out) = next_out(&mut self.leases, self.rng.usize(1..4), self.now) else { return };
         let ids: Vec<i64> = out.deliveries.iter().map(|delivery| delivery.id.0).collect();
         assert!(self.outs.values().flatten().all(|running| !ids.contains(running)), "{ids:?} twice");
         self.outs.insert(out.ticket, ids);
@@ -515,4 +520,19 @@ impl Walk {
             _ => self.leases.give_back(ZERO),
         }
     }
+}
+
+#[test]
+fn a_new_event_does_not_wait_behind_those_that_fail() {
+    let mut leases = leases();
+    let failing = (1..=10).map(|id| LeasedRow { started: 2, finished: 1, ..row(id..=id) });
+    leases.offer(claimed(7, failing.chain([row(11..=11)]).collect()), ZERO);
+    assert_eq!(leases.room_again(16), 0, "there are enough of those that fail");
+    assert!(leases.room(16, ZERO).is_some_and(|room| room == 15), "they take no room from others");
+    let outs: Vec<Vec<i64>> = (0..2).map(|_| next(&mut leases).1).collect();
+    assert!(outs.contains(&vec![11]), "{outs:?}");
+    leases.offer(claimed(8, vec![row(12..=12)]), ZERO);
+    assert_eq!(leases.turns(true)[0], Class::Fresh, "a probe is made by what has not failed");
+    let batch = leases.hand_out(99, Class::Again, ZERO).unwrap();
+    assert!(batch.deliveries.iter().all(|delivery| delivery.id.0 <= 10), "no batch holds of both");
 }

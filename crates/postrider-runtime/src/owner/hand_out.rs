@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::{Delivery, LogStore};
-use tracing::warn;
 
 use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
-use crate::breaker::{self, Permission};
+use crate::breaker::Permission;
 use crate::handler::{Handle, Handling};
-use crate::lanes::{Attempted, HandOut, Shape};
-use crate::permits::Permit;
+use crate::lanes::{Attempted, Class, HandOut, Shape};
+use crate::permits::{Leave, Permit};
 use crate::worker::Work;
 
 /// Hand-outs between two looks at everything else.
@@ -49,8 +48,9 @@ impl<S: LogStore> Owner<S> {
             Permission::One => Shape { events: 1, parts: 1, per_lane: 1 },
             Permission::Not { .. } => return false,
         };
-        let Some(permit) = self.leave.take() else { return false };
-        let Some(out) = self.lanes.hand_out(shape, now) else { return self.lanes.has_ready() };
+        let Some((permit, out)) = self.next_out(shape, permission == Permission::One, now) else {
+            return false;
+        };
         if permission == Permission::One {
             self.breaker.probe();
         }
@@ -65,6 +65,27 @@ impl<S: LogStore> Owner<S> {
             None => self.begin_task(ticket, events, handling, permit),
         }
         true
+    }
+
+    /// The next hand-out, of those whose turn it is or else of the others, with leave for it.
+    fn next_out(&mut self, shape: Shape, probes: bool, now: Duration) -> Option<(Permit, HandOut)> {
+        for class in self.lanes.turns(probes) {
+            while self.lanes.has_ready_of(class) {
+                let Some(permit) = self.leave_of(class).take() else { break };
+                // What is ready may be parked by now, so that nothing comes of it.
+                if let Some(out) = self.lanes.hand_out(class, shape, now) {
+                    return Some((permit, out));
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn leave_of(&mut self, class: Class) -> &mut Leave {
+        match class {
+            Class::Fresh => &mut self.leave,
+            Class::Again => &mut self.leave_again,
+        }
     }
 
     #[cfg_attr(
@@ -103,8 +124,9 @@ impl<S: LogStore> Owner<S> {
         if matches!(permission, Permission::Not { .. }) {
             return false;
         }
-        let Some(out) = self.lanes.hand_out_in_order(now) else { return false };
-        if permission == Permission::One {
+        let probes = permission == Permission::One;
+        let Some(out) = self.lanes.hand_out_in_order(probes, now) else { return false };
+        if probes {
             self.breaker.probe();
         }
         let ticket = out.ticket;
@@ -125,12 +147,9 @@ impl<S: LogStore> Owner<S> {
     }
 
     pub(super) fn finish(&mut self, ticket: usize, attempted: Vec<Attempted>, now: Duration) {
-        let acked = |attempted: &Attempted| attempted.outcome == postrider_core::Outcome::Ack;
-        if !self.breaker.is_calm() || !attempted.iter().all(acked) {
-            for (id, attempted) in self.lanes.ids(ticket).into_iter().zip(&attempted) {
-                if self.breaker.note(id, &attempted.outcome, now) {
-                    breaker::tell(&self.origin.subscription, id, &attempted.outcome);
-                }
+        for Attempted { outcome, .. } in &attempted {
+            if let Some(turn) = self.breaker.note(outcome, now) {
+                self.failure_log.turned(turn, outcome);
             }
         }
         let rng = &mut self.rng;
@@ -138,12 +157,11 @@ impl<S: LogStore> Owner<S> {
         self.summary.delivered += tally.delivered;
         self.summary.failed += tally.failed;
         self.summary.dead += tally.dead;
-        if tally.dead > 0 {
-            warn!(
-                subscription = self.origin.subscription,
-                count = tally.dead,
-                "gave events up as dead letters; see `postrider dead-letter list`"
-            );
-        }
+    }
+
+    /// Writes to the log what has failed.
+    pub(super) fn tell_failures(&mut self) {
+        let (attempts_max, now) = (self.hold.subscription.tuning.retry.attempts(), self.now());
+        self.failure_log.tell(&mut self.lanes.failures, attempts_max, now);
     }
 }

@@ -42,22 +42,27 @@ pub(super) async fn subscription<S: QueueStore>(
 }
 
 impl<S: QueueStore> Queue<S> {
-    /// Rows and events to claim, if there is room for any.
-    pub(super) fn wanted(&self) -> Option<(usize, usize)> {
+    /// Rows and events to claim, if there is room for any, and how many of these rows may have failed before.
+    pub(super) fn wanted(&self) -> Option<(usize, usize, usize)> {
         let now = self.now();
         if self.end.is_some() || !self.aborted.is_empty() {
             return None;
         }
         match self.breaker.permission(now) {
             Permission::Freely => {}
-            Permission::One => return self.leases.room(1, now).map(|_| (1, 1)),
+            Permission::One => return self.leases.room(1, now).map(|_| (1, 1, usize::from(self.again_turn))),
             Permission::Not { .. } => return None,
         }
         let concurrency = self.subscription.tuning.concurrency as usize;
         let slots = concurrency.saturating_sub(self.under_way.len()).min(self.context.permits.available());
         let events = self.leases.room(slots.saturating_mul(self.batch_events()), now)?;
         let rows = if self.leases.is_careful() { 1 } else { events.min(limits::CLAIM_ROWS_MAX) };
-        Some((rows, events))
+        let again = match rows {
+            _ if self.places_again() == 0 => 0,
+            1 => usize::from(self.again_turn),
+            rows => self.leases.room_again(rows),
+        };
+        Some((rows, events, again))
     }
 
     /// Whether a claim is under way, by ourselves or by the feeder beside us.
@@ -67,13 +72,15 @@ impl<S: QueueStore> Queue<S> {
 
     /// What is wanted beyond what is being claimed.
     pub(super) fn ask(&self) -> Option<Ask> {
-        let (mut rows, mut events) = self.wanted()?;
+        let (mut rows, mut events, mut again) = self.wanted()?;
         let under_way = self.claiming.iter().map(|claiming| claiming.ask);
         for ask in under_way.chain(self.context.fed.offer.taken()) {
             (rows, events) = (rows.saturating_sub(ask.rows), events.saturating_sub(ask.events));
+            again = again.saturating_sub(ask.again);
         }
         let lease = self.subscription.tuning.queue.lease;
-        (rows > 0 && events > 0).then_some(Ask { rows, events, bytes: limits::CHUNK_BYTES_MAX, lease })
+        let bytes = limits::CHUNK_BYTES_MAX;
+        (rows > 0 && events > 0).then_some(Ask { rows, events, bytes, again, all: false, lease })
     }
 
     /// Begins a claim if it is time to, and lets the feeder claim what there is room for besides.
@@ -84,7 +91,9 @@ impl<S: QueueStore> Queue<S> {
         {
             // A part is left for the feeder, who is faster.
             let part = if self.is_beside() { 2 } else { 1 };
-            self.claim(Ask { rows: ask.rows.div_ceil(part), events: ask.events.div_ceil(part), ..ask });
+            let Ask { rows, events, again, .. } = ask;
+            let [rows, events, again] = [rows, events, again].map(|some| some.div_ceil(part));
+            self.claim(Ask { rows, events, again, ..ask });
         }
         let queue = &self.subscription.tuning.queue;
         // Limits of all members together are for claims only: those who feed must not wait for anybody.
@@ -99,6 +108,8 @@ impl<S: QueueStore> Queue<S> {
         let member = self.context.membership.borrow().member;
         let (store, subscription) = (self.store.clone(), Arc::clone(&self.subscription));
         let last = self.idle.swept && self.leases.is_empty() && self.is_settled();
+        // Whoever is about to end must have looked at everything, and at what has failed before.
+        let ask = if last { Ask { all: true, again: ask.rows, ..ask } } else { ask };
         let asked = Instant::now();
         let call = Call::begin(async move { store.claim(&subscription, member, ask).await });
         self.claiming = Some(Claiming { call, ask, asked, last });
@@ -141,7 +152,11 @@ impl<S: QueueStore> Queue<S> {
             self.idle.nothing_since = None;
             self.poller.found(now);
         }
-        let full = rows > 0 && (rows >= ask.rows || events >= ask.events);
+        let again = claimed.rows.iter().filter(|row| row.finished > 0).count();
+        let full =
+            rows > 0 && (rows >= ask.rows || events >= ask.events || (again > 0 && again >= ask.again));
+        let freely = self.breaker.permission(now) == Permission::Freely;
+        self.again_turn = ask.again == 0 && (rows == 0 || freely);
         self.claim_at =
             now + if full { Duration::ZERO } else { self.poller.wait(now).max(self.claim_every()) };
         if rows > 0 {
@@ -295,9 +310,11 @@ impl<S: QueueStore> Queue<S> {
         let soon = swept.next_due_in.filter(|_| !more).unwrap_or(every);
         self.sweep_at =
             now + if more { Duration::ZERO } else { soon.clamp(self.store.pace().poll_min, every) };
-        self.idle.swept = self.idle.sweeping && found == 0;
+        self.idle.swept = self.idle.sweeping && found == 0 && swept.unsure == 0;
         if self.idle.fed && !self.idle.sweeping {
             self.sweep_at = now;
+        } else if self.idle.fed && swept.unsure > 0 {
+            self.sweep_at = now + self.store.pace().poll_min;
         }
         if found > 0 {
             self.idle.nothing_since = None;

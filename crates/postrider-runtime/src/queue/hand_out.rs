@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use postrider_core::QueueStore;
 use tokio::task::{Id, JoinError};
-use tracing::warn;
 
-use super::{Finished, Queue, panicked};
-use crate::breaker::{self, Permission};
+use super::{Finished, Queue, UnderWay, panicked};
+use crate::breaker::Permission;
 use crate::handler::Handling;
-use crate::lanes::{Attempted, HandOut};
+use crate::lanes::{Attempted, Class, HandOut};
 use crate::leases::{Judge, Tally};
-use crate::permits::Permit;
+use crate::permits::{Leave, Permit, places_again};
 
 /// Hand-outs between two looks at everything else.
 const BURST: usize = 256;
@@ -45,9 +44,9 @@ impl<S: QueueStore> Queue<S> {
                 return false;
             }
         };
-        let Some(permit) = self.leave.take() else { return false };
-        let Some(out) = self.leases.hand_out(most, now) else { return false };
-        if permission == Permission::One {
+        let probes = permission == Permission::One;
+        let Some((class, permit, out)) = self.next_out(most, probes, now) else { return false };
+        if probes {
             self.breaker.probe();
         }
         let HandOut { ticket: out, deliveries } = out;
@@ -55,9 +54,38 @@ impl<S: QueueStore> Queue<S> {
         let mut handling = Arc::clone(&self.handle).handle(deliveries, timeout);
         match self.in_place.begin(&mut handling) {
             Some(attempted) => self.finish_out(out, attempted, now),
-            None => self.begin_task(out, events, handling, permit),
+            None => self.begin_task((out, class), events, handling, permit),
         }
         true
+    }
+
+    /// The next hand-out, of those whose turn it is or else of the others, with leave for it.
+    fn next_out(&mut self, most: usize, probes: bool, now: Duration) -> Option<(Class, Permit, HandOut)> {
+        for class in self.leases.turns(probes) {
+            let has_place = class == Class::Fresh || self.places_again() > 0;
+            if !has_place || !self.leases.has_ready_of(class, now) {
+                continue;
+            }
+            let Some(permit) = self.leave_of(class).take() else { continue };
+            if let Some(out) = self.leases.hand_out(most, class, now) {
+                return Some((class, permit, out));
+            }
+        }
+        None
+    }
+
+    /// How many more hand-outs of what has failed before may begin.
+    pub(super) fn places_again(&self) -> usize {
+        let most = places_again(self.subscription.tuning.concurrency) as usize;
+        let taken = self.under_way.values().filter(|under_way| under_way.class == Class::Again).count();
+        most.saturating_sub(taken).min(self.context.again.available())
+    }
+
+    pub(super) fn leave_of(&mut self, class: Class) -> &mut Leave {
+        match class {
+            Class::Fresh => &mut self.leave,
+            Class::Again => &mut self.leave_again,
+        }
     }
 
     /// How many events one hand-out holds at the most.
@@ -72,7 +100,13 @@ impl<S: QueueStore> Queue<S> {
         not(feature = "sabotage"),
         expect(unused_variables, reason = "only the planted bug counts them")
     )]
-    fn begin_task(&mut self, out: usize, events: usize, handling: Handling, permit: Permit) {
+    fn begin_task(
+        &mut self,
+        (out, class): (usize, Class),
+        events: usize,
+        handling: Handling,
+        permit: Permit,
+    ) {
         let out = Some(out);
         #[cfg(feature = "sabotage")]
         let out = self.ack_early(out, events);
@@ -82,7 +116,7 @@ impl<S: QueueStore> Queue<S> {
             Finished { out, attempted }
         });
         if let Some(out) = out {
-            self.under_way.insert(out, task);
+            self.under_way.insert(out, UnderWay { task, class });
         }
     }
 
@@ -116,12 +150,9 @@ impl<S: QueueStore> Queue<S> {
     }
 
     fn finish_out(&mut self, out: usize, attempted: Vec<Attempted>, now: Duration) {
-        let acked = |attempted: &Attempted| attempted.outcome == postrider_core::Outcome::Ack;
-        if !self.breaker.is_calm() || !attempted.iter().all(acked) {
-            for (id, attempted) in self.leases.ids(out).into_iter().zip(&attempted) {
-                if self.breaker.note(id, &attempted.outcome, now) {
-                    breaker::tell(&self.origin.subscription, id, &attempted.outcome);
-                }
+        for Attempted { outcome, .. } in &attempted {
+            if let Some(turn) = self.breaker.note(outcome, now) {
+                self.failure_log.turned(turn, outcome);
             }
         }
         let wait = match self.breaker.permission(now) {
@@ -138,12 +169,11 @@ impl<S: QueueStore> Queue<S> {
         self.summary.delivered += tally.delivered;
         self.summary.failed += tally.failed;
         self.summary.dead += tally.dead;
-        if tally.dead > 0 {
-            warn!(
-                subscription = self.origin.subscription,
-                count = tally.dead,
-                "gave events up as dead letters; see `postrider dead-letter list`"
-            );
-        }
+    }
+
+    /// Writes to the log what has failed.
+    pub(super) fn tell_failures(&mut self) {
+        let (attempts_max, now) = (self.subscription.tuning.retry.attempts(), self.now());
+        self.failure_log.tell(&mut self.leases.failures, attempts_max, now);
     }
 }

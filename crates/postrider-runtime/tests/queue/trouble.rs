@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use postrider_core::{Delivery, Event, EventId, NewSubscription, RetryPolicy, Store};
+use postrider_core::{Delivery, Event, EventId, Failure, NewSubscription, RetryPolicy, Store};
 use postrider_runtime::Relay;
 use postrider_testkit::interference::Passage;
 use postrider_testkit::{Interference, Moment};
@@ -203,13 +203,47 @@ async fn a_feeder_that_crashes_is_followed_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_queue_ends_its_worker() {
-    let scene = Scene::new(&["a"]).await;
-    let running = scene.start(scene.worker(subscription(), |_| async {
-        pass(SECOND * 3).await;
-        Ok(())
-    }));
-    pass(SECOND).await;
-    scene.store.subscription_delete("q", "tester").await.unwrap();
-    assert!(tokio::time::timeout(SECOND * 10, running.task).await.unwrap().unwrap().is_ok());
+async fn a_queue_that_is_deleted_and_created_again_is_served() {
+    for pause in [Duration::ZERO, SECOND * 100] {
+        let scene = Scene::new(&["a"]).await;
+        let running = scene.start(scene.worker(subscription(), done));
+        pass(SECOND).await;
+        scene.store.subscription_delete("q", "tester").await.unwrap();
+        pass(pause).await;
+        scene.store.subscription_create(subscription()).await.unwrap();
+        scene.store.event_emit(vec![Event::new("t"), Event::new("t").key("a")]).await.unwrap();
+        pass(SECOND * 20).await;
+        assert_eq!(scene.sorted(), [1, 1, 2, 3], "after {pause:?}");
+        assert_eq!(scene.left().await, (0, 0, 0, 0));
+        running.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_event_flows_beside_a_thousand_that_fail() {
+    for hangs in [false, true] {
+        // Those that hang take so long for their first attempts that fewer will do.
+        let (count, time) = if hangs { (100, SECOND * 300) } else { (1000, SECOND * 3) };
+        let failing = (0..count).map(|n| Event::new("failing").key(format!("k{n}")));
+        let scene = Scene::with(failing.collect()).await;
+        let subscription = subscription()
+            .retry(RetryPolicy::fixed(SECOND).attempts_max(1000))
+            .timeout(SECOND * 5)
+            .concurrency(8);
+        let running = scene.start(scene.worker(subscription, move |delivery| async move {
+            match delivery.topic.as_str() {
+                "failing" if hangs => std::future::pending().await,
+                "failing" => Err(Failure::retry("no")),
+                _ => Ok(()),
+            }
+        }));
+        // Each has failed at least once, and those that hang have all places that they may.
+        pass(time).await;
+        for n in 1..=20 {
+            scene.store.event_emit(vec![Event::new("t").key(format!("h{n}"))]).await.unwrap();
+            pass(SECOND / 2).await;
+            assert_eq!(scene.times(count + n).len(), 1, "hangs: {hangs}");
+        }
+        running.stop().await;
+    }
 }

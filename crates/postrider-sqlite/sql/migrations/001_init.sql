@@ -186,10 +186,15 @@ create table postrider_queued (
     constraint a_block_names_its_events check (events = 1 or spans is not null)
 ) strict, without rowid;
 
--- What may be claimed, in this order.
+-- What may be claimed, in this order: what has not failed yet, and what has. Apart, so that a claim which wants few of those
+-- that fail over and over need not walk over the rest of them.
 create index postrider_queued_ready
     on postrider_queued (subscription_id, rank, virtual_time, event_id)
-    where state = 'ready';
+    where state = 'ready' and finished = 0;
+
+create index postrider_queued_again
+    on postrider_queued (subscription_id, rank, virtual_time, event_id)
+    where state = 'ready' and finished > 0;
 
 -- What will be ready at its time.
 create index postrider_queued_due

@@ -51,7 +51,7 @@ impl Queue {
     }
 
     async fn claim(&self, rows: usize) -> Claimed {
-        let ask = Ask { rows, events: 100_000, bytes: 1 << 30, lease: LEASE };
+        let ask = Ask { rows, events: 100_000, bytes: 1 << 30, again: rows, all: false, lease: LEASE };
         self.scene.store.claim(&self.hold.subscription, self.hold.member, ask).await.unwrap()
     }
 

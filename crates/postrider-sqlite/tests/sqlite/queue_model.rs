@@ -51,7 +51,8 @@ impl<S: QueueStore> Player<S> {
     }
 
     async fn claim(&self, rows: usize, events: usize) -> Result<Claimed> {
-        let ask = Ask { rows, events, bytes: 1 << 30, lease: Duration::from_secs(8) };
+        let ask =
+            Ask { rows, events, bytes: 1 << 30, again: rows, all: false, lease: Duration::from_secs(8) };
         self.store.claim(&self.hold.subscription, self.member, ask).await
     }
 

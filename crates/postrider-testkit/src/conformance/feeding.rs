@@ -11,7 +11,7 @@ use super::worker::{LEASE, Worker, events_of, queue};
 use super::{Kept, Rig};
 
 fn ask(rows: usize) -> Ask {
-    Ask { rows, events: rows, bytes: usize::MAX >> 1, lease: LEASE }
+    Ask { rows, events: rows, bytes: usize::MAX >> 1, again: rows, all: false, lease: LEASE }
 }
 
 /// Emits, feeds and claims, with the events at hand or without.

@@ -225,7 +225,7 @@ pub async fn a_feed_that_claims_keeps_to_the_limit<R: Rig<Store: QueueStore>>(ri
             events.extend(rig.store().event_get(id).await?.map(Arc::new));
         }
         let feed = Arc::new(worker.plan().await?);
-        let ask = Ask { rows: 99, events: 99, bytes: usize::MAX >> 1, lease: LEASE };
+        let ask = Ask { rows: 99, events: 99, bytes: usize::MAX >> 1, again: 99, all: false, lease: LEASE };
         let (_, claimed) = rig.store().feed_and_claim(worker.feeder().hold(), feed, events, ask).await?;
         Ok(claimed?)
     };

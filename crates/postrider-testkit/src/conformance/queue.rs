@@ -107,12 +107,35 @@ pub async fn a_claim_is_bounded<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let large = |n: usize| Event::new("order").payload(vec![b'x'; n]);
     worker.emit(vec![large(5_000), large(5_000), large(5_000), large(10), large(10)]).await?;
-    let ask = |rows, events, bytes| Ask { rows, events, bytes, lease: LEASE };
+    let ask = |rows, events, bytes| Ask { rows, events, bytes, again: rows, all: false, lease: LEASE };
     let claim = async |ask| rig.store().claim(&worker.subscription, worker.member, ask).await;
     assert_eq!(claim(ask(9, 9, 1)).await?.rows.len(), 1, "the first row comes whatever it holds");
     assert_eq!(claim(ask(9, 1, BYTES)).await?.rows.len(), 1);
     assert_eq!(claim(ask(0, 9, BYTES)).await?.rows.len(), 0);
     assert_eq!(claim(ask(2, 9, BYTES)).await?.rows.len(), 2);
+    Ok(())
+}
+
+/// Of rows that have failed before, a claim brings no more than it is asked for; the others come meanwhile, and they stay.
+pub async fn a_claim_leaves_room_beside_what_has_failed<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
+    let worker = Worker::create(rig.store(), queue()).await?;
+    let failing = worker.emit(events(6)).await?;
+    let claimed = worker.claim(6).await?;
+    let fates: Vec<_> = failing.iter().map(|id| (*id, retry(SECOND))).collect();
+    worker.settle(claimed.token, &fates).await?;
+    rig.clock().advance(SECOND);
+    assert_eq!(worker.store.sweep(&worker.subscription).await?.due, 6);
+    let fresh = worker.emit(events(3)).await?;
+    let claim = async |rows, again| {
+        let ask = Ask { rows, events: 99, bytes: BYTES, again, all: false, lease: LEASE };
+        let claimed = rig.store().claim(&worker.subscription, worker.member, ask).await?;
+        Ok::<Vec<EventId>, postrider_core::Error>(claimed.rows.iter().map(|row| row.id).collect())
+    };
+    assert_eq!(claim(1, 0).await?, fresh[..1]);
+    assert_eq!(claim(2, 1).await?, [failing[0], fresh[1]], "in the order in which they were fed");
+    assert_eq!(claim(9, 2).await?, [failing[1], failing[2], fresh[2]]);
+    assert_eq!(claim(9, 0).await?, []);
+    assert_eq!(claim(9, 9).await?, failing[3..], "what was left is still there");
     Ok(())
 }
 

@@ -144,7 +144,7 @@ pub async fn a_feed_that_claims_leaves_out_what_was_replaced<R: Rig<Store: Queue
             events.extend(rig.store().event_get(*id).await?.map(Arc::new));
         }
         let feed = Arc::new(worker.plan().await?);
-        let ask = Ask { rows: 9, events: 9, bytes: usize::MAX >> 1, lease: LEASE };
+        let ask = Ask { rows: 9, events: 9, bytes: usize::MAX >> 1, again: 9, all: false, lease: LEASE };
         let fed = rig.store().feed_and_claim(worker.feeder().hold(), feed, events, ask).await?;
         let claimed = fed.1?;
         assert_eq!(events_of(&claimed), ids[1..]);

@@ -112,7 +112,14 @@ impl<S: QueueStore> Worker<S> {
 
     /// Claims at most so many rows.
     pub async fn claim(&self, rows: usize) -> Result<Claimed> {
-        let ask = Ask { rows, events: usize::MAX >> 1, bytes: usize::MAX >> 1, lease: LEASE };
+        let ask = Ask {
+            rows,
+            events: usize::MAX >> 1,
+            bytes: usize::MAX >> 1,
+            again: rows,
+            all: false,
+            lease: LEASE,
+        };
         self.store.claim(&self.subscription, self.member, ask).await
     }
 

@@ -221,15 +221,19 @@ impl State {
             return Ok(claimed);
         }
         let mut left = progress.allowance(ask.events, time);
-        let mut bytes = 0;
+        let (mut bytes, mut again) = (0, 0);
         for id in progress.ready() {
             let row = progress.queue.rows.get_mut(&id).expect("it was found just now");
+            if row.finished > 0 && again >= ask.again {
+                continue;
+            }
             let full = claimed.rows.len() >= ask.rows.min(limits::CLAIM_ROWS_MAX) || bytes >= ask.bytes;
             if full || left == 0 {
                 break;
             }
             left = left.saturating_sub(row.events.count());
             bytes += row.bytes as usize;
+            again += usize::from(row.finished > 0);
             row.standing = Standing::Leased;
             row.token = token;
             row.started += 1;

@@ -11,8 +11,8 @@ use postrider_runtime::{Relay, Worker};
 
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{
-    KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, group, panicked,
-    queue, sinks, start_relay, wake, wal,
+    KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, failing, group,
+    panicked, queue, sinks, start_relay, wake, wal,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -41,6 +41,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
     let parts = [
         BenchPart::Emit,
         BenchPart::Latency,
+        BenchPart::Failing,
         BenchPart::Idle,
         BenchPart::Wake,
         BenchPart::Wal,
@@ -68,6 +69,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
                 rates
             }
             BenchPart::Latency => latencies(&store, url, args.seconds).await?,
+            BenchPart::Failing => failing::measure(&store, args.seconds).await?,
             BenchPart::Idle => idle(&store, url, args.seconds).await?,
             BenchPart::Wake => wake::measure(url, args).await?,
             BenchPart::Wal => wal::measure(url, args.seconds).await?,

@@ -198,7 +198,8 @@ async fn work(
     member: MemberId,
     rows: usize,
 ) -> Result<usize> {
-    let ask = Ask { rows, events: BATCH, bytes: limits::CHUNK_BYTES_MAX, lease: LEASE };
+    let ask =
+        Ask { rows, events: BATCH, bytes: limits::CHUNK_BYTES_MAX, again: rows, all: false, lease: LEASE };
     let mut count = 0;
     loop {
         let claimed = store.claim(&subscription, member, ask).await?;

@@ -9,8 +9,8 @@ use postrider_sqlite::{SqliteOptions, SqliteStore, rusqlite};
 
 use super::rounds::{Rounds, Samples};
 use super::{
-    Drained, KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, panicked,
-    start_relay,
+    Drained, KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, failing,
+    panicked, start_relay,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -22,7 +22,7 @@ const ROUNDS: usize = 15;
 pub(super) async fn run(args: &BenchArgs, output: &Output) -> Result<Vec<Measure>> {
     let folder = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = Folder::new(&folder)?;
-    let progress = Progress::new(output, Some(5));
+    let progress = Progress::new(output, Some(6));
     let mut measures = Vec::new();
     if args.wants(BenchPart::Emit) {
         measures.extend(emit_rates(&folder.0, &progress).await?);
@@ -32,6 +32,12 @@ pub(super) async fn run(args: &BenchArgs, output: &Output) -> Result<Vec<Measure
     }
     if args.wants(BenchPart::Latency) {
         measures.push(producer_latency(&folder.0, args.seconds).await?);
+        progress.advance(1);
+    }
+    if args.wants(BenchPart::Failing) {
+        let store = SqliteStore::open(SqliteOptions::new(folder.0.join("failing.db"))).await?;
+        measures.extend(failing::measure(&store, args.seconds).await?);
+        store.close().await;
         progress.advance(1);
     }
     Ok(measures)

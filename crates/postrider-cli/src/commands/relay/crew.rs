@@ -184,7 +184,11 @@ impl<S: QueueStore> Crew<S> {
                 }
             }
             match change {
-                Change::None => {}
+                // One that was deleted is waited for by whoever delivers it; a reload creates it.
+                Change::None => match subscription::ensure(&self.store, &name, &route.settings).await {
+                    Ok(_) => {}
+                    Err(error) => warn!(subscription = name, %error, "could not be looked at"),
+                },
                 Change::Tuning => {
                     self.running.entry(name).and_modify(|running| running.route = route);
                 }
