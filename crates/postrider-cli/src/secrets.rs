@@ -1,19 +1,19 @@
 //! What was typed and may hold a password never comes out again: not in a usage error, not in a panic.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 
 /// What stands for a word that is not repeated.
 const HIDDEN: &str = "***";
 
 /// The words of this process's command line that may hold a secret, and the store that its environment names.
 pub(crate) fn typed() -> Vec<String> {
-    let words = std::env::args_os().skip(1).map(readable);
-    let set = std::env::var_os("POSTRIDER_STORE").map(readable);
+    let words = std::env::args_os().skip(1).map(|word| readable(&word));
+    let set = std::env::var_os("POSTRIDER_STORE").map(|word| readable(&word));
     words.chain(set).flat_map(secrets_in).collect()
 }
 
 /// The text of a word, as far as it is text.
-pub(crate) fn readable(word: OsString) -> String {
+pub(crate) fn readable(word: &OsStr) -> String {
     word.to_string_lossy().into_owned()
 }
 

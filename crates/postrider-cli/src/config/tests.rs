@@ -288,7 +288,8 @@ fn a_store_of_the_environment_does_not_silently_take_the_place_of_those_in_the_f
 
 #[test]
 fn mistakes_are_bounded() {
-    let text: String = (0..5_000).map(|n| format!("[sinks.s{n}]\nurll = 'null'\n")).collect();
+    let tables: Vec<String> = (0..5_000).map(|n| format!("[sinks.s{n}]\nurll = 'null'")).collect();
+    let text = tables.join("\n");
     let problems = source().understand(&text, []).err().unwrap();
     assert_eq!((problems.told.len(), problems.more), (Problems::TOLD_MAX, true));
 }
