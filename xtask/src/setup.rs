@@ -69,11 +69,21 @@ const TOOLS: &[Tool] = &[
         reason: "tests publish to RabbitMQ",
     },
     Tool { program: "java", package: "openjdk-17-jre-headless", reason: "Kafka runs on it" },
+    Tool {
+        program: "javac",
+        package: "openjdk-17-jdk-headless",
+        reason: "the producer in Java is compiled by `java` with it",
+    },
     Tool { program: "mvn", package: "maven", reason: "Kafka comes as Maven artifacts" },
     Tool {
         program: "/usr/lib/python3/dist-packages/psycopg/__init__.py",
         package: "python3-psycopg",
         reason: "the example in Python emits through it",
+    },
+    Tool {
+        program: "/usr/bin/pip3",
+        package: "python3-pip",
+        reason: "libraries for the producers in Python come by it",
     },
     Tool { program: "go", package: "golang-go", reason: "the example in Go is built with it" },
 ];
