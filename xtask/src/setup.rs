@@ -73,7 +73,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         program: "javac",
         package: "openjdk-17-jdk-headless",
-        reason: "a receiver in Java is compiled with it",
+        reason: "a producer and a receiver in Java are compiled with it",
     },
     Tool { program: "mvn", package: "maven", reason: "Kafka comes as Maven artifacts" },
     Tool {
@@ -85,6 +85,11 @@ const TOOLS: &[Tool] = &[
         program: "/usr/lib/python3.11/ensurepip/__init__.py",
         package: "python3-venv",
         reason: "libraries of receivers in Python have a folder of their own",
+    },
+    Tool {
+        program: "/usr/bin/pip3",
+        package: "python3-pip",
+        reason: "libraries for the producers in Python come by it",
     },
     Tool { program: "go", package: "golang-go", reason: "the example in Go is built with it" },
 ];

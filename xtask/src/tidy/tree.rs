@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::rust_source::RustSource;
 
 /// Folders that hold no source: built, fetched, or somebody else's.
-const SKIPPED: &[&str] = &["target", "node_modules", "corpus"];
+const SKIPPED: &[&str] = &["target", "node_modules", "packages", "corpus"];
 /// Hidden folders that hold source all the same.
 const HIDDEN_SOURCE: &[&str] = &[".cargo", ".ci", ".config", ".github"];
 

@@ -14,6 +14,7 @@
 //! | `schedule` | are events emitted at their times, each once? |
 //! | `source` | are slots removed, and outbox tables attached? |
 //! | `languages` | do events arrive that programs in other languages emit? |
+//! | `producers` | does natural JSON of every client library arrive unchanged? |
 //! | `sinks` | does one sick sink among six delay only itself? |
 //! | `links` | is anything lost when the network or a process fails between store and broker? |
 //! | `http_receiver` | who receives webhooks, and answers as told? |
@@ -38,6 +39,7 @@ mod inspect;
 mod kill;
 mod languages;
 mod links;
+mod producers;
 mod receivers;
 mod relay;
 mod reload;

@@ -102,7 +102,7 @@ impl Scene {
     fn emit_in(database: &Database, count: usize, payload_bytes: usize) {
         database.query(&format!(
             "do $$ begin for i in 1..{count} loop
-                 insert into postrider.event (topic, type, payload) values ('t', 't', repeat('x', {payload_bytes})::bytea);
+                 insert into postrider.event (topic, type, payload_bytes) values ('t', 't', repeat('x', {payload_bytes})::bytea);
                  commit;
              end loop; end $$"
         ));

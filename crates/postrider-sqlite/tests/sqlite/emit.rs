@@ -41,7 +41,9 @@ async fn plain_sql_cannot_write_what_nobody_could_read() {
     let conn = scene.raw();
     for (columns, values, promise) in [
         ("topic, type, payload", "'t', 't', zeroblob(1048577)", "payload_has_at_most_1_mib"),
-        ("topic", "'t'", "NOT NULL constraint failed: postrider_event.type"),
+        // Bytes count, not characters, and also those behind a NUL.
+        ("topic, payload", "'t', replace(hex(zeroblob(262145)), '00', 'ää')", "payload_has_at_most_1_mib"),
+        ("topic, payload", "'t', char(0) || hex(zeroblob(524288))", "payload_has_at_most_1_mib"),
         ("type", "'t'", "NOT NULL constraint failed: postrider_event.topic"),
     ] {
         let sql = format!("insert into postrider_event ({columns}) values ({values})");
@@ -49,6 +51,42 @@ async fn plain_sql_cannot_write_what_nobody_could_read() {
         assert!(error.contains(promise), "{error}");
     }
     assert_eq!(scene.number("select count(*) from postrider_event"), 0);
+}
+
+#[tokio::test]
+async fn a_type_may_be_left_out_and_null_headers_are_none() {
+    let scene = Scene::new().await;
+    scene
+        .raw()
+        .execute_batch(
+            r#"insert into postrider_event (topic, headers) values ('a.b', 'null');
+               insert into postrider_event (topic, type, payload, headers) values ('a.b', null, null, '{"x": null}');"#,
+        )
+        .unwrap();
+    let filter = postrider_core::Filter { types: vec!["a.*".parse().unwrap()], ..Default::default() };
+    let events =
+        scene.store.event_list(postrider_core::store::EventQuery { filter, ..query() }).await.unwrap();
+    assert_eq!(events.len(), 2, "a filter by type finds them");
+    assert!(events.iter().all(|event| event.kind.as_str() == "a.b" && event.headers.is_empty()));
+    scene.subscribe("mail").await;
+    let hold = scene.take("mail").await;
+    let chunk = scene.store.fetch(&hold, at(EventId(0)), ROOM).await.unwrap();
+    assert!(chunk.events.iter().all(|event| event.kind.as_str() == "a.b" && event.payload.is_empty()));
+}
+
+/// So that people can read it, and SQLite's own functions take it.
+#[tokio::test]
+async fn json_is_stored_as_text_and_bytes_as_a_blob() {
+    let scene = Scene::new().await;
+    let events = vec![
+        Event::new("a").json_text(r#"{"total": 12}"#),
+        Event::new("a").json(&["b"]).unwrap(),
+        Event::new("a").payload(r#"{"total": 12}"#),
+    ];
+    scene.store.event_emit(events).await.unwrap();
+    let kinds = "select group_concat(typeof(payload)) = 'text,text,blob' from postrider_event";
+    assert_eq!(scene.number(kinds), 1);
+    assert_eq!(scene.number("select payload ->> 'total' from postrider_event where id = 1"), 12);
 }
 
 #[tokio::test]

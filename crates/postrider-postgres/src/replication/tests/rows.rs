@@ -10,10 +10,12 @@ async fn rows_come_as_they_were_written(version: Version) {
     let scene = Scene::new(version).await;
     let mut stream = scene.start().await;
     let written = scene.database.query(
-        r#"insert into postrider.event (topic, type, key, headers, payload, due_at) values
-             ('order', 'order.created', null, null, '', null),
-             ('order', 'order.paid', '4"2', '{"a": "b", "n": 7}', '\x00ff5c', '2030-01-02 03:04:05.000006+00'),
-             ('straße', 'größer', '', 'null', convert_to(repeat('ü', 300000), 'UTF8'), 'infinity')
+        r#"insert into postrider.event (topic, type, key, headers, payload, payload_bytes, due_at) values
+             ('order', 'order.created', null, null, null, '', null),
+             ('order', null, 'k', '{"x": null}', '{"path": "C:\\new",  "a":1.10, "a":"\u0000"}', null, null),
+             ('order', 'order.paid', '4"2', '{"a": "b", "n": 7}', null, '\x00ff5c', '2030-01-02 03:04:05.000006+00'),
+             ('straße', 'größer', ' ', 'null', to_json(repeat('ü', 300000)), null, 'infinity'),
+             ('straße', 'größer', ' ', 'null', null, convert_to(repeat('ü', 300000), 'UTF8'), 'infinity')
            returning id, xid"#,
     );
     let Said::Begin { commit_lsn, xid } = next(&mut stream).await else { panic!("a transaction begins") };
