@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
+use postrider_core::event::Listed;
 use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
 use postrider_core::subscription::SubscriptionId;
@@ -192,7 +193,8 @@ async fn letters(tx: &Tx<'_>, found: Vec<Dead>, history_max: u32) -> Result<Vec<
         Some(DeadLetter {
             history: history.remove(&dead.id()).unwrap_or_default(),
             letter: dead.letter,
-            event,
+            event: Listed::whole(event),
+            edited_bytes: dead.edited_payload.as_ref().map_or(0, Bytes::len) as u64,
             edited_payload: dead.edited_payload,
             holds: dead.holds,
             died_at: dead.died_at,

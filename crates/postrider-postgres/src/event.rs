@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use postrider_core::event::Listed;
 use postrider_core::log::{Snapshot, Xid};
 use postrider_core::store::{EventQuery, Payloads};
 use postrider_core::{Event, EventId, Pattern, Result, Timestamp, limits};
@@ -96,7 +97,7 @@ async fn event_at_end(tx: &Tx<'_>, sql: Sql, stretch: Stretch) -> Result<Option<
 
 /// A page of events, newest first: turn by turn, with what was kept of each, and at the end what was kept of turns
 /// whose leaf serves another by now. Between the steps others may use the connection.
-pub(crate) async fn event_list(link: &Link, query: &EventQuery) -> Result<Vec<Event>> {
+pub(crate) async fn event_list(link: &Link, query: &EventQuery) -> Result<Vec<Listed>> {
     let mut listing = Listing::new(query);
     let issued = {
         let mut session = link.session().await?;
@@ -127,7 +128,7 @@ struct Listing {
     types: Option<Vec<String>>,
     key: Option<String>,
     limit: usize,
-    found: Vec<Event>,
+    found: Vec<Listed>,
 }
 
 impl Listing {
@@ -170,7 +171,7 @@ impl Listing {
     fn take(&mut self, rows: &[Row]) -> Result<(i64, Option<i64>), tokio_postgres::Error> {
         for row in rows {
             if row.try_get::<_, Option<i64>>(0)?.is_some() {
-                self.found.push(event_read(row, 0)?);
+                self.found.push(Listed::preview(event_read(row, 0)?));
             }
         }
         match rows.first() {

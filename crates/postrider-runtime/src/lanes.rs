@@ -26,6 +26,9 @@
 //! *and* no failed entry of it is still above the mark. Settles and reads of rows never overlap, so the
 //! store's answer and this memory describe the same moment.
 //!
+//! *Flaws.* An event that breaks a limit takes its turn like any other, alone, and fails for good without being handed out:
+//! what was said of order holds for it and for those behind it. One whose key is too long comes without a key.
+//!
 //! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries and a chunk, due rows at most
 //! [`limits::DUE_LOADED_MAX`]; what is done leaves the span at once, and at most
 //! [`limits::UNSETTLED_EVENTS_MAX`] events are done without being settled. Parked lanes stop the reading at
@@ -46,13 +49,14 @@ use postrider_core::settle::{
     AttemptRecord, Chunk, DueRow, DueRows, Lane, Room, Row, RowDue, Run, Settle, Settled, Taken,
 };
 use postrider_core::{
-    Delivery, DeliveryState, Event, EventId, Key, OnDead, Order, Position, RetryPolicy, Shard, limits,
+    Delivery, DeliveryState, Event, EventId, Failure, Key, OnDead, Order, Outcome, Position, RetryPolicy,
+    Shard, limits,
 };
 use slab::Slab;
 use smallvec::{SmallVec, smallvec};
 
 pub(crate) use compose::Wanted;
-pub(crate) use finish::Attempted;
+pub(crate) use finish::{Attempted, Tally};
 
 /// What a subscription says about order and failure.
 #[derive(Debug, Clone)]
@@ -97,6 +101,8 @@ pub(crate) struct Lanes {
     records: Vec<(Duration, AttemptRecord)>,
     /// Whether an outcome has come in since the last settle.
     touched: bool,
+    /// What became of events with a flaw since somebody asked.
+    buried: Tally,
 }
 
 /// One event between being read and being passed by the mark.
@@ -239,6 +245,7 @@ impl Lanes {
             changes: Settle::default(),
             records: Vec::new(),
             touched: false,
+            buried: Tally::default(),
         };
         for lane in &taken.parked {
             let index = lanes.lane_of(&lane.key);
@@ -401,7 +408,7 @@ impl Lanes {
         };
         while parts.len() < shape.parts && left > 0 {
             let Some(ready) = self.ready.pop_front() else { break };
-            if let Some(part) = self.take(ready, share.min(left)) {
+            if let Some(part) = self.take(ready, share.min(left)).and_then(|part| self.bury(part, now)) {
                 left -= part.items.len();
                 parts.push(part);
             }
@@ -415,6 +422,16 @@ impl Lanes {
     /// The next hand-out in the strict order of the log, rows first: for transactional handlers, whose
     /// own event must be the next that the mark passes.
     pub(crate) fn hand_out_in_order(&mut self, now: Duration) -> Option<HandOut> {
+        loop {
+            let ready = self.next_in_order()?;
+            let part = self.take(ready, 1)?;
+            if let Some(part) = self.bury(part, now) {
+                return self.start(smallvec![part], now);
+            }
+        }
+    }
+
+    fn next_in_order(&mut self) -> Option<Ready> {
         let row = self.ready.iter().position(|ready| match ready {
             Ready::Row(_) => true,
             Ready::Lane(lane) => self.slots[*lane].tracks.iter().any(|track| !track.run.is_empty()),
@@ -432,9 +449,7 @@ impl Lanes {
             })
         };
         let index = row.or_else(first_queued)?;
-        let ready = self.ready.remove(index)?;
-        let part = self.take(ready, 1)?;
-        self.start(smallvec![part], now)
+        self.ready.remove(index)
     }
 
     fn is_ready(&self, entry: &Entry) -> bool {
@@ -452,33 +467,76 @@ impl Lanes {
             }
             Ready::Row(id) => Some(Part { lane: None, late: false, items: smallvec![Item::Row(id)] }),
             Ready::Lane(index) => {
-                let lane = &mut self.slots[index];
-                lane.queued = false;
+                self.slots[index].queued = false;
+                let lane = &self.slots[index];
                 // Rows of the late track first: they are rare, and a busy key must not starve them.
                 let late = if lane.tracks[LATE].run.is_empty() { MAIN } else { LATE };
-                let track = &mut lane.tracks[late];
-                let items: SmallVec<[Item; 1]> = if track.run.is_empty() {
-                    if track.parked {
-                        return None;
-                    }
-                    let n = most.min(track.tail.len());
-                    track.tail.drain(..n).map(Item::Entry).collect()
+                let track = &lane.tracks[late];
+                let from_log = track.run.is_empty();
+                if from_log && track.parked {
+                    return None;
+                }
+                // One with a flaw comes alone.
+                let n = self.sound(track, from_log, most).max(most.min(1));
+                let track = &mut self.slots[index].tracks[late];
+                let items: SmallVec<[Item; 1]> = if from_log {
+                    track.tail.drain(..n.min(track.tail.len())).map(Item::Entry).collect()
                 } else {
-                    let n = most.min(track.run.len());
-                    track.run.drain(..n).map(Item::Row).collect()
+                    track.run.drain(..n.min(track.run.len())).map(Item::Row).collect()
                 };
                 if items.is_empty() {
                     return None;
                 }
-                lane.running = true;
+                self.slots[index].running = true;
                 Some(Part { lane: Some(index), late: late == LATE, items })
             }
         }
     }
 
+    /// How many of the next events of a track come before one with a flaw, at the most so many.
+    fn sound(&self, track: &Track, from_log: bool, most: usize) -> usize {
+        if from_log {
+            track.tail.iter().take(most).take_while(|ordinal| !self.has_flaw(Item::Entry(**ordinal))).count()
+        } else {
+            track.run.iter().take(most).take_while(|id| !self.has_flaw(Item::Row(**id))).count()
+        }
+    }
+
+    fn has_flaw(&self, item: Item) -> bool {
+        match item {
+            Item::Entry(ordinal) => {
+                let event = &self.span[(ordinal - self.base) as usize].event;
+                event.as_ref().is_some_and(|event| event.flaw.is_some())
+            }
+            Item::Row(id) => self.loaded[&id].event.flaw.is_some(),
+        }
+    }
+
+    /// Makes a dead letter of an event with a flaw, which is alone in its part; gives any other part back.
+    fn bury(&mut self, part: Part, now: Duration) -> Option<Part> {
+        if !self.has_flaw(part.items[0]) {
+            return Some(part);
+        }
+        let HandOut { ticket, deliveries } = self.start(smallvec![part], now)?;
+        let reason = deliveries[0].flaw.as_ref().map(|flaw| flaw.reason().to_owned()).unwrap_or_default();
+        drop(deliveries);
+        let outcome = Outcome::Dead(Failure::permanent(reason));
+        let tally = self.finish(ticket, vec![Attempted { outcome, took: Duration::ZERO }], now, &mut || 0.0);
+        self.buried.dead += tally.dead;
+        self.buried.failed += tally.failed;
+        None
+    }
+
+    /// What became of events with a flaw since this was asked last.
+    pub(crate) fn take_buried(&mut self) -> Tally {
+        std::mem::take(&mut self.buried)
+    }
+
     /// Adds more of a part's lane to it.
     fn take_more(&mut self, part: &mut Part, most: usize) -> usize {
         let Some(lane) = part.lane else { return 0 };
+        let from_log = matches!(part.items.last(), Some(Item::Entry(_)));
+        let most = self.sound(&self.slots[lane].tracks[usize::from(part.late)], from_log, most);
         let Track { parked, run, tail, .. } = &mut self.slots[lane].tracks[usize::from(part.late)];
         let before = part.items.len();
         match part.items.last() {

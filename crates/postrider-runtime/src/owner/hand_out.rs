@@ -9,7 +9,7 @@ use tracing::warn;
 use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
 use crate::breaker::{self, Permission};
 use crate::handler::{Handle, Handling};
-use crate::lanes::{Attempted, HandOut, Shape};
+use crate::lanes::{Attempted, HandOut, Shape, Tally};
 use crate::permits::Permit;
 use crate::worker::Work;
 
@@ -50,7 +50,9 @@ impl<S: LogStore> Owner<S> {
             Permission::Not { .. } => return false,
         };
         let Some(permit) = self.leave.take() else { return false };
-        let Some(out) = self.lanes.hand_out(shape, now) else { return self.lanes.has_ready() };
+        let out = self.lanes.hand_out(shape, now);
+        self.count_buried();
+        let Some(out) = out else { return self.lanes.has_ready() };
         if permission == Permission::One {
             self.breaker.probe();
         }
@@ -103,7 +105,9 @@ impl<S: LogStore> Owner<S> {
         if matches!(permission, Permission::Not { .. }) {
             return false;
         }
-        let Some(out) = self.lanes.hand_out_in_order(now) else { return false };
+        let out = self.lanes.hand_out_in_order(now);
+        self.count_buried();
+        let Some(out) = out else { return false };
         if permission == Permission::One {
             self.breaker.probe();
         }
@@ -135,6 +139,16 @@ impl<S: LogStore> Owner<S> {
         }
         let rng = &mut self.rng;
         let tally = self.lanes.finish(ticket, attempted, now, &mut || rng.f64());
+        self.count(tally);
+    }
+
+    /// Counts events that break a limit, and were not handed out.
+    fn count_buried(&mut self) {
+        let tally = self.lanes.take_buried();
+        self.count(tally);
+    }
+
+    fn count(&mut self, tally: Tally) {
         self.summary.delivered += tally.delivered;
         self.summary.failed += tally.failed;
         self.summary.dead += tally.dead;
