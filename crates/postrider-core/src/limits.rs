@@ -22,7 +22,7 @@ pub const HEADERS_MAX: usize = 64;
 /// Bytes of one event's headers, names and values together.
 pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of one event's headers as JSON. More than [`HEADERS_BYTES_MAX`], because a character may take six bytes there.
-pub const HEADERS_JSON_BYTES_MAX: usize = 100 * 1024;
+pub const HEADERS_JSON_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of a subscription's name.
 pub const SUBSCRIPTION_NAME_BYTES_MAX: usize = 100;
 /// Patterns in one filter, topics and types each.

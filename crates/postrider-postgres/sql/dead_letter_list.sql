@@ -1,4 +1,4 @@
--- Dead letters, oldest event first. A range of subscriptions and of events is one or all of them.
+-- Dead letters, oldest event first, with the first $6 bytes of edited payloads. A range of subscriptions and of events is one or all of them.
 -- Index: delivery_dead. Locks: none.
 select
     delivery.subscription_id,
@@ -7,7 +7,8 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
-    delivery.edited_payload
+    substring(delivery.edited_payload from 1 for $6),
+    octet_length(delivery.edited_payload)
 from postrider.delivery as delivery
 join postrider.subscription as subscription on subscription.id = delivery.subscription_id
 where delivery.state = 'dead'

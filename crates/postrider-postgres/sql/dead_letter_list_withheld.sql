@@ -7,7 +7,8 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
-    null::bytea
+    substring(null::bytea from 1 for $6),
+    0
 from postrider.delivery as delivery
 join postrider.subscription as subscription on subscription.id = delivery.subscription_id
 where delivery.state = 'dead'

@@ -3,8 +3,8 @@
 -- is known before it is sent.
 -- Index: the leaf's primary key, in its order. Locks: none.
 select xid, id, topic, type, key, case when octet_length(payload) <= 32768 then payload end as payload, headers,
-    created_at, due_at, octet_length(payload)
-from postrider.event_leaf
+    created_at, due_at, lengths, octet_length(payload)
+from postrider.event_cut as event
 where id > $1
     and id <= $2
     and not pg_visible_in_snapshot(xid, $3)

@@ -7,8 +7,8 @@ from unnest($3::xid8[]) as straggler (xid)
 cross join lateral (
     select event.xid, event.id, event.topic, event.type, event.key,
         case when octet_length(event.payload) <= 32768 then event.payload end as payload, event.headers,
-        event.created_at, event.due_at, octet_length(event.payload)
-    from postrider.event_leaf as event
+        event.created_at, event.due_at, event.lengths, octet_length(event.payload)
+    from postrider.event_cut as event
     where event.xid = straggler.xid
         and event.id > $1
         and event.id <= $2

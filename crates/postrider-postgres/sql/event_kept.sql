@@ -1,5 +1,5 @@
 -- Some events whose leaf was emptied.
 -- Index: primary key. Locks: none.
-select id, topic, type, key, payload, headers, created_at, due_at
-from postrider.kept_event
+select id, topic, type, key, payload, headers, created_at, due_at, lengths
+from postrider.kept_cut as kept
 where id = any($1)

@@ -7,7 +7,7 @@
 -- Index: primary key of subscription; the leaf's primary key, in its order. Locks: as in probe.sql.
 select log.last_value, age('3'::xid), pg_current_snapshot(), log.inserted, pg_current_wal_flush_lsn(),
     subscription.fence, subscription.paused_at is not null, event.xid, event.id, event.topic, event.type, event.key,
-    event.payload, event.headers, event.created_at, event.due_at, event.length
+    event.payload, event.headers, event.created_at, event.due_at, event.lengths, event.length
 from (
     select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0) as last_value,
         pg_current_wal_insert_lsn() as inserted
@@ -16,8 +16,8 @@ from (
 left join postrider.subscription as subscription on subscription.id = $5::bigint
 left join lateral (
     select xid, id, topic, type, key, case when octet_length(payload) <= 32768 then payload end as payload, headers,
-        created_at, due_at, octet_length(payload) as length
-    from postrider.event_leaf
+        created_at, due_at, lengths, octet_length(payload) as length
+    from postrider.event_cut as event
     where id > $1
         and id <= $2
         and not pg_visible_in_snapshot(xid, $3)

@@ -1,5 +1,6 @@
 -- The events of one leaf that lie in some stretches of ids.
 -- Index: the leaf's primary key, once for each stretch. Locks: none.
-select event.id, event.topic, event.type, event.key, event.payload, event.headers, event.created_at, event.due_at
+select event.id, event.topic, event.type, event.key, event.payload, event.headers, event.created_at, event.due_at,
+    event.lengths
 from unnest($1::bigint[], $2::bigint[]) as span (first, last)
-join postrider.event_leaf as event on event.id between span.first and span.last
+join postrider.event_cut as event on event.id between span.first and span.last

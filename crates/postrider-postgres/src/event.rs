@@ -9,7 +9,7 @@ use postrider_core::{Event, EventId, Pattern, Result, Timestamp, limits};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
-use crate::event_row::event_read;
+use crate::event_row::{EVENT_COLUMNS, event_read, preview_read};
 use crate::link::Link;
 use crate::session::Tx;
 use crate::statement::Sql;
@@ -42,8 +42,29 @@ pub(crate) async fn event_get(
         let sql = by_right(tx.payloads(), sql!("event_get"), sql!("event_get_withheld"));
         for row in tx.query(sql.on_leaf(leaf), &[&ids], what).await? {
             let event = event_read(&row, 0).doing(what)?;
-            let xid = row.try_get::<_, Option<XidValue>>(8).doing(what)?.map(|xid| xid.0);
+            let xid = row.try_get::<_, Option<XidValue>>(EVENT_COLUMNS).doing(what)?.map(|xid| xid.0);
             found.insert(event.id, Found { event, xid });
+        }
+    }
+    Ok(found)
+}
+
+/// What listings show of those of some events that are there.
+pub(crate) async fn event_preview(
+    tx: &Tx<'_>,
+    ids: impl IntoIterator<Item = EventId>,
+) -> Result<HashMap<EventId, Listed>> {
+    let what = "read events";
+    let mut by_leaf: HashMap<u8, Vec<i64>> = HashMap::new();
+    for id in ids {
+        by_leaf.entry(Turn::of(id).leaf()).or_default().push(id.0);
+    }
+    let mut found = HashMap::new();
+    for (leaf, ids) in by_leaf {
+        let sql = by_right(tx.payloads(), sql!("event_preview"), sql!("event_preview_withheld"));
+        for row in tx.query(sql.on_leaf(leaf), &[&ids], what).await? {
+            let listed = preview_read(&row).doing(what)?;
+            found.insert(listed.id, listed);
         }
     }
     Ok(found)
@@ -171,11 +192,11 @@ impl Listing {
     fn take(&mut self, rows: &[Row]) -> Result<(i64, Option<i64>), tokio_postgres::Error> {
         for row in rows {
             if row.try_get::<_, Option<i64>>(0)?.is_some() {
-                self.found.push(Listed::preview(event_read(row, 0)?));
+                self.found.push(preview_read(row)?);
             }
         }
         match rows.first() {
-            Some(row) => Ok((row.try_get(8)?, row.try_get(9)?)),
+            Some(row) => Ok((row.try_get(EVENT_COLUMNS + 2)?, row.try_get(EVENT_COLUMNS + 3)?)),
             None => Ok((0, None)),
         }
     }

@@ -13,7 +13,7 @@ use postrider_core::{Error, ErrorKind, EventId, Result, limits};
 use tokio_postgres::{Row, RowStream};
 
 use crate::error::Doing;
-use crate::event_row::event_read;
+use crate::event_row::{EVENT_COLUMNS, event_read};
 use crate::fence::Standing;
 use crate::probe::{PROBE_COLUMNS, probe_read};
 use crate::session::Session;
@@ -153,7 +153,8 @@ impl Reading {
     fn take(&mut self, row: &Row, first: usize) -> Result<bool, tokio_postgres::Error> {
         let xid = row.try_get::<_, XidValue>(first)?.0;
         let event = event_read(row, first + 1)?;
-        let length = row.try_get::<_, i32>(first + 9)? as usize;
+        // None if it is more than an event may have.
+        let length = row.try_get::<_, Option<i32>>(first + 1 + EVENT_COLUMNS)?.unwrap_or(0) as usize;
         if event.payload.len() < length {
             self.large.push(self.rows.len());
         }

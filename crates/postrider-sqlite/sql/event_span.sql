@@ -12,7 +12,7 @@ select
     end,
     case when octet_length(key) <= 1024 then key end,
     case when octet_length(payload) <= 1048576 then payload end,
-    case when octet_length(headers) <= 102400 then headers end,
+    case when octet_length(headers) <= 131072 then headers end,
     created_at,
     due_at,
     octet_length(topic),

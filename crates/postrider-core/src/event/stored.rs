@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(lengths(Lengths { key: 2_880, ..cut }), "key has 2,880 bytes, the limit is 1,024");
         assert_eq!(
             lengths(Lengths { headers: 10_485_760, ..cut }),
-            "the headers have 10,485,760 bytes, the limit is 102,400"
+            "the headers have 10,485,760 bytes, the limit is 131,072"
         );
         let both = StoredEvent { lengths: Some(Lengths { key: 2_880, payload: 1 << 30, ..cut }), ..stored() };
         let mended = both.into_event().with_payload(Bytes::new());

@@ -35,7 +35,7 @@ create table postrider_event (
     constraint topic_has_at_most_255_bytes check (length(cast(topic as blob)) <= 255),
     constraint type_has_at_most_255_bytes check (length(cast(type as blob)) <= 255),
     constraint key_has_at_most_1024_bytes check (length(cast(key as blob)) <= 1024),
-    constraint headers_have_at_most_100_kib check (length(cast(headers as blob)) <= 102400),
+    constraint headers_have_at_most_128_kib check (length(cast(headers as blob)) <= 131072),
     constraint payload_has_at_most_1_mib check (length(cast(payload as blob)) <= 1048576)
 );
 

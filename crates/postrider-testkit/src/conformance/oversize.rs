@@ -30,7 +30,7 @@ fn rows() -> Vec<(Planted, &'static str)> {
         ),
         (
             Planted { headers: Some(format!("{{\"h\": \"{}\"}}", long(4_000_000))), ..row() },
-            "the headers have 4,000,009 bytes, the limit is 102,400",
+            "the headers have 4,000,009 bytes, the limit is 131,072",
         ),
         (Planted { headers: Some(many(65)), ..row() }, "there are more than 64 headers"),
         (
