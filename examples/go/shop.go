@@ -48,7 +48,7 @@ func placeOrder(db *sql.DB, order string, total int) error {
 // sendReceipt may be repeated: the event is emitted once for its idempotency key, and its id is returned each time.
 func sendReceipt(db *sql.DB, order string, receipt []byte) (id int64, err error) {
 	err = db.QueryRow(
-		"select postrider.emit('order', 'order.receipt', $1, $2, idempotency_key => $3)",
+		"select postrider.emit_bytes('order', 'order.receipt', $1, $2, idempotency_key => $3)",
 		order, receipt, "receipt-"+order).Scan(&id)
 	return id, err
 }

@@ -5,14 +5,14 @@ import pg from 'pg'
 
 /** The order and its event are there together, or neither is. */
 async function placeOrder(db, order, total) {
-  const payload = JSON.stringify({ order, total, note: 'für Zoë ☕' })
+  const payload = { order, total, note: 'für Zoë ☕' }
   await db.query('begin')
   try {
     await db.query('insert into orders (id, total) values ($1, $2)', [order, total])
     await db.query(
       `insert into postrider.event (topic, type, key, payload, headers)
        values ('order', 'order.placed', $1, $2, $3)`,
-      [order, Buffer.from(payload), { shop: 'node' }],
+      [order, payload, { shop: 'node' }],
     )
     if (total <= 0) throw new Error(`refused ${order}`)
     await db.query('commit')
@@ -25,7 +25,7 @@ async function placeOrder(db, order, total) {
 /** May be repeated: the event is emitted once for its idempotency key, and its id is returned each time. */
 async function sendReceipt(db, order, receipt) {
   const emitted = await db.query(
-    `select postrider.emit('order', 'order.receipt', $1, $2, idempotency_key => $3) as id`,
+    `select postrider.emit_bytes('order', 'order.receipt', $1, $2, idempotency_key => $3) as id`,
     [order, receipt, `receipt-${order}`],
   )
   return emitted.rows[0].id

@@ -1,9 +1,9 @@
 """Orders and their events, each pair in one transaction: with psycopg and plain SQL, nothing else."""
 
-import json
 import os
 
 import psycopg
+from psycopg.types.json import Json
 
 
 class Refused(Exception):
@@ -12,13 +12,13 @@ class Refused(Exception):
 
 def place_order(db, order, total):
     """The order and its event are there together, or neither is."""
-    payload = json.dumps({"order": order, "total": total, "note": "für Zoë ☕"}, ensure_ascii=False)
+    payload = {"order": order, "total": total, "note": "für Zoë ☕"}
     with db.transaction():
         db.execute("insert into orders (id, total) values (%s, %s)", (order, total))
         db.execute(
             "insert into postrider.event (topic, type, key, payload, headers)"
             " values ('order', 'order.placed', %s, %s, %s)",
-            (order, payload.encode(), json.dumps({"shop": "python"})),
+            (order, Json(payload), Json({"shop": "python"})),
         )
         if total <= 0:
             raise Refused(order)
@@ -27,7 +27,7 @@ def place_order(db, order, total):
 def send_receipt(db, order, receipt):
     """May be repeated: the event is emitted once for its idempotency key, and its id is returned each time."""
     emitted = db.execute(
-        "select postrider.emit('order', 'order.receipt', %s, %s, idempotency_key => %s)",
+        "select postrider.emit_bytes('order', 'order.receipt', %s, %s, idempotency_key => %s)",
         (order, receipt, f"receipt-{order}"),
     )
     return emitted.fetchone()[0]

@@ -30,7 +30,7 @@ def place_order(db, order, total):
         db.execute(
             "insert into postrider_event (topic, type, key, payload, headers)"
             " values ('order', 'order.placed', ?, ?, ?)",
-            (order, payload.encode(), json.dumps({"shop": "python"})),
+            (order, payload, json.dumps({"shop": "python"})),
         )
         if total <= 0:
             raise Refused(order)

@@ -159,7 +159,7 @@ impl Line<'_> {
             event = event.key(key);
         }
         if let Some(payload) = self.payload {
-            event = event.payload(payload.get().as_bytes().to_vec());
+            event = event.json_text(payload.get());
         }
         for (name, value) in self.headers.unwrap_or_default() {
             event = event.header(name, value);
@@ -205,7 +205,7 @@ mod tests {
         let expected = Event::new("order")
             .kind("order.created")
             .key("42")
-            .payload(r#"{"n": 1.10}"#)
+            .json_text(r#"{"n": 1.10}"#)
             .header("a", "1")
             .header("b", "2")
             .due_at("2026-11-15T08:30:00Z".parse().unwrap())

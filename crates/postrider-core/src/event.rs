@@ -136,15 +136,19 @@ impl Headers {
         (!self.is_empty()).then(|| serde_json::to_string(self).expect("strings always serialize"))
     }
 
-    /// Reads the stored form. A row written by hand may hold anything: values that are not strings are
-    /// kept as their JSON text, and what is no object at all becomes the single header `malformed`,
-    /// since a bad header must never lose an event. What is more than an event may have is left out.
+    /// Reads the stored form. A row written by hand may hold anything: `null`, which some clients write for none, is no
+    /// headers, and a header that is `null` is left out. Values that are not strings are kept as their JSON text, and what
+    /// is no object at all becomes the single header `malformed`, since a bad header must never lose an event. What is more
+    /// than an event may have is left out.
     pub fn from_json(text: &str) -> Self {
         Self::read(text).unwrap_or_default()
     }
 
     /// The same, or in words which limit is broken. However many there are, no more than a limit's worth is looked at.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
+        if text.trim_ascii() == "null" {
+            return Ok(Self::default());
+        }
         let mut many = false;
         let mut json = serde_json::Deserializer::from_str(text);
         let read = serde::Deserializer::deserialize_map(&mut json, Pairs { many: &mut many });
@@ -184,6 +188,7 @@ impl<'de> serde::de::Visitor<'de> for Pairs<'_> {
             };
             match value {
                 serde_json::Value::String(value) => headers.set(name, value),
+                serde_json::Value::Null => {}
                 other => headers.set(name, other.to_string()),
             }
         }
@@ -215,7 +220,7 @@ pub struct Event {
     pub kind: Kind,
     /// Its ordering key, if it has one.
     pub key: Option<Key>,
-    /// Opaque bytes; Postrider never parses them on the way.
+    /// JSON as it was written, or other bytes; Postrider never parses them on the way.
     pub payload: Bytes,
     /// Pairs that travel with it.
     pub headers: Headers,
@@ -291,7 +296,7 @@ pub struct NewEvent {
     pub(crate) topic: Topic,
     pub(crate) kind: Option<Kind>,
     pub(crate) key: Option<Key>,
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Payload,
     pub(crate) headers: Headers,
     pub(crate) due: Option<Due>,
     pub(crate) unique: Option<Unique>,
@@ -304,12 +309,24 @@ impl fmt::Debug for NewEvent {
             .field("topic", &self.topic)
             .field("type", &self.kind)
             .field("key", &self.key)
-            .field("payload_bytes", &self.payload.len())
+            .field("payload_bytes", &self.payload_bytes().len())
             .field("headers", &self.headers)
             .field("due", &self.due)
             .field("unique", &self.unique.is_some())
             .finish()
     }
+}
+
+/// What an event says, on its way into a store. A store keeps both to the letter; where it has a type for JSON it uses it, so
+/// that people can read and query what they emitted.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// JSON that a serializer wrote.
+    Json(Bytes),
+    /// A text that is said to be JSON. It is checked before it is written.
+    JsonText(Bytes),
+    /// Bytes that may be anything; there may be none.
+    Bytes(Bytes),
 }
 
 /// When a delayed event may be delivered.
@@ -328,7 +345,7 @@ impl NewEvent {
             topic: Topic::new(topic),
             kind: None,
             key: None,
-            payload: Bytes::new(),
+            payload: Payload::Bytes(Bytes::new()),
             headers: Headers::default(),
             due: None,
             unique: None,
@@ -351,11 +368,37 @@ impl NewEvent {
         self
     }
 
-    /// The payload as it is.
+    /// The payload as bytes that are no JSON: protobuf, Avro, an image. JSON goes by [`json`](Self::json) or
+    /// [`json_text`](Self::json_text); given here it is delivered to the letter as well, but PostgreSQL keeps it in the column
+    /// `payload_bytes`, where people cannot read it.
     #[must_use]
     #[inline]
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
-        self.payload = payload.into();
+        self.payload = Payload::Bytes(payload.into());
+        self
+    }
+
+    /// The payload as JSON that is a text already. It is kept to the letter: spaces, the order of keys, every digit. A text that
+    /// is no JSON is refused when the event is emitted.
+    ///
+    /// ```
+    /// use postrider_core::Event;
+    /// let event = Event::new("order").json_text(r#"{"total": 12}"#);
+    /// assert!(event.check().is_ok());
+    /// assert!(Event::new("order").json_text("total: 12").check().is_err());
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn json_text(mut self, json: impl Into<String>) -> Self {
+        self.payload = Payload::JsonText(Bytes::from(json.into()));
+        self
+    }
+
+    /// The payload as JSON if it is that, else as bytes: for content that comes from elsewhere.
+    #[must_use]
+    pub fn json_or_bytes(mut self, payload: impl Into<Bytes>) -> Self {
+        let payload = payload.into();
+        self.payload = if is_json(&payload) { Payload::Json(payload) } else { Payload::Bytes(payload) };
         self
     }
 
@@ -365,7 +408,7 @@ impl NewEvent {
             Error::invalid("the payload cannot be written as JSON: map keys must be strings")
                 .with_source(error)
         })?;
-        self.payload = json.into();
+        self.payload = Payload::Json(json.into());
         Ok(self)
     }
 
@@ -421,14 +464,17 @@ impl NewEvent {
         }
         check_headers(&self.headers)?;
         check_due(self.due)?;
-        if self.payload.len() > limits::PAYLOAD_BYTES_MAX {
+        if self.payload_bytes().len() > limits::PAYLOAD_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "payload is {} bytes, the limit is {}: store the content elsewhere and emit a reference to it",
-                self.payload.len(),
+                self.payload_bytes().len(),
                 limits::PAYLOAD_BYTES_MAX
             )));
         }
-        Ok(())
+        match &self.payload {
+            Payload::JsonText(text) => check_json(text),
+            Payload::Json(_) | Payload::Bytes(_) => Ok(()),
+        }
     }
 
     /// The topic it is emitted on.
@@ -446,9 +492,16 @@ impl NewEvent {
         self.key.as_ref()
     }
 
-    /// Its payload.
+    /// Its payload, whatever it is.
     pub fn payload_bytes(&self) -> &Bytes {
-        &self.payload
+        match &self.payload {
+            Payload::Json(bytes) | Payload::JsonText(bytes) | Payload::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Whether its payload is JSON, and therefore UTF-8 as well.
+    pub fn is_json(&self) -> bool {
+        !matches!(self.payload, Payload::Bytes(_))
     }
 
     /// Its headers.
@@ -511,6 +564,23 @@ const IN_NAMES: [bool; 256] = {
     }
     table
 };
+
+/// Whether these bytes are JSON: then they may be given to [`NewEvent::json_text`] as they are. It looks at the grammar alone, so
+/// that numbers of any length and escapes of any kind pass, however deep they are nested.
+pub fn is_json(bytes: &[u8]) -> bool {
+    check_json(bytes).is_ok()
+}
+
+fn check_json(bytes: &[u8]) -> Result<()> {
+    let read = std::str::from_utf8(bytes)
+        .map_err(|error| Error::invalid("payload is no JSON: it is not UTF-8").with_source(error))
+        .map(serde_json::from_str::<serde::de::IgnoredAny>)?;
+    // serde_json's messages name positions, never the content.
+    read.map(drop).map_err(|error| {
+        Error::invalid(format!("payload is no JSON ({error}): give it as bytes, or write a text as JSON"))
+            .with_source(error)
+    })
+}
 
 fn check_length(what: &str, text: &str, bytes_max: usize) -> Result<()> {
     if text.is_empty() {
@@ -587,6 +657,33 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_is_no_json_is_refused_and_one_that_is_stays_to_the_letter() {
+        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        let digits = "1234567890".repeat(6);
+        for json in [
+            "{ \"b\":1, \"a\" :1,\"a\":2}",
+            r#""\u0000\ud800""#,
+            "null",
+            " 12 ",
+            digits.as_str(),
+            "1e999999",
+            deep.as_str(),
+        ] {
+            let event = Event::new("t").json_text(json);
+            event.check().unwrap();
+            assert!(event.is_json() && is_json(json.as_bytes()));
+            assert_eq!(event.payload_bytes().as_ref(), json.as_bytes());
+        }
+        for no_json in ["", "{", "{'a': 1}", "01", "\"a\nb\"", "nul", "1 2", "\0"] {
+            let error = Event::new("t").json_text(no_json).check().unwrap_err();
+            assert!(error.to_string().starts_with("payload is no JSON"), "{error}");
+            Event::new("t").payload(no_json).check().unwrap();
+        }
+        assert!(!is_json(b"\"\xff\""), "JSON is UTF-8");
+        assert!(!Event::new("t").payload("{}").is_json() && Event::new("t").json(&1).unwrap().is_json());
+    }
+
+    #[test]
     fn names_that_look_like_patterns_or_break_lines_are_refused() {
         for bad in ["", "a*", "a b", "a\nb", "ä", "a>b", "a\0"] {
             assert_eq!(Event::new(bad).check().unwrap_err().kind(), crate::ErrorKind::Invalid, "{bad:?}");
@@ -612,6 +709,12 @@ mod tests {
         assert_eq!(headers.get("b"), Some("3"));
         assert_eq!(Headers::from_json("{\"n\": 1}").get("n"), Some("1"));
         assert_eq!(Headers::from_json("no json").get("malformed"), Some("no json"));
+        assert_eq!(Headers::from_json(" null "), Headers::default(), "as some clients write none");
+        let left: Vec<(String, String)> = Headers::from_json(r#"{"x": null, "y": "null", "z": [null]}"#)
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        assert_eq!(left, [("y".into(), "null".into()), ("z".into(), "[null]".into())]);
         assert_eq!(Headers::default().to_json(), None);
     }
 

@@ -21,7 +21,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Bytes of one event's headers, names and values together.
 pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of one event's headers as JSON. More than [`HEADERS_BYTES_MAX`], because a character may take six bytes there.
+/// Bytes of the JSON that headers are stored as, which the schema checks: each character may be escaped by six, and a schedule
+/// adds its own.
 pub const HEADERS_JSON_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of a subscription's name.
 pub const SUBSCRIPTION_NAME_BYTES_MAX: usize = 100;
@@ -135,4 +136,6 @@ const _: () = {
     assert!(BLOCK_EVENTS_MAX <= CHUNK_EVENTS_MAX);
     assert!(FIRE_TICKS_MAX <= EMIT_EVENTS_MAX && FIRE_TICKS_MAX <= MISSED_TICKS_MAX);
     assert!(SCHEDULES_MAX <= PAGE_ROWS_MAX);
+    // Of each header: quotes, a colon, a comma and spaces.
+    assert!(6 * HEADERS_BYTES_MAX + 16 * (HEADERS_MAX + 2) + 1024 <= HEADERS_JSON_BYTES_MAX);
 };

@@ -144,7 +144,7 @@ impl FromStr for Missed {
 ///
 /// ```
 /// use postrider_core::{Event, NewSchedule};
-/// let report = Event::new("report").kind("report.wanted").payload("{}");
+/// let report = Event::new("report").kind("report.wanted").json_text("{}");
 /// let schedule = NewSchedule::new("daily-report", "0 9 * * mon-fri", report).zone("Europe/Berlin");
 /// schedule.check()?;
 /// # Ok::<(), postrider_core::Error>(())
@@ -244,8 +244,8 @@ impl NewSchedule {
             cron: self.cron,
             zone: self.zone,
         };
-        let NewEvent { payload, headers, .. } = self.event;
-        Ok(Some(ScheduleReport { schedule, payload, headers }))
+        let payload = self.event.payload_bytes().clone();
+        Ok(Some(ScheduleReport { schedule, payload, headers: self.event.headers }))
     }
 
     fn ticks_as(&self, stored: &Schedule) -> bool {
@@ -292,9 +292,8 @@ impl ScheduleReport {
         let Self { schedule, payload, headers } = self;
         let mut event = crate::Event::new(schedule.topic.as_str()).kind(schedule.kind.as_str());
         event.key.clone_from(&schedule.key);
-        event.payload = payload.clone();
         event.headers = headers.clone();
-        tick_event(&schedule.name, event, tick)
+        tick_event(&schedule.name, event.json_or_bytes(payload.clone()), tick)
     }
 }
 

@@ -45,7 +45,7 @@ fn order_raise(db: &mut PgConnection, id: i64, by: i64) -> Result<EventId> {
             .returning(orders::total)
             .get_result(tx)?;
         let event =
-            Event::new("order").kind("order.raised").key(id).payload(format!(r#"{{"total":{total}}}"#));
+            Event::new("order").kind("order.raised").key(id).json_text(format!(r#"{{"total":{total}}}"#));
         // Blocks, as everything does here. An error rolls the order back too.
         Ok(emit(tx, event)?)
     })

@@ -49,7 +49,7 @@ async fn order_raise(db: &mut AsyncPgConnection, id: i64, by: i64) -> Result<Eve
             .get_result(tx)
             .await?;
         let event =
-            Event::new("order").kind("order.raised").key(id).payload(format!(r#"{{"total":{total}}}"#));
+            Event::new("order").kind("order.raised").key(id).json_text(format!(r#"{{"total":{total}}}"#));
         // An error rolls the order back too.
         Ok(emit(tx, event).await?)
     })

@@ -59,7 +59,7 @@ async fn order_raise(db: &DatabaseConnection, id: i64, by: i64) -> Result<EventI
     let mut order = order.into_active_model();
     order.total = Set(total);
     order.update(&tx).await?;
-    let event = Event::new("order").kind("order.raised").key(id).payload(format!(r#"{{"total":{total}}}"#));
+    let event = Event::new("order").kind("order.raised").key(id).json_text(format!(r#"{{"total":{total}}}"#));
     let event = emit(&tx, event).await?;
     // Without this both are gone: a transaction that is dropped is rolled back.
     tx.commit().await?;

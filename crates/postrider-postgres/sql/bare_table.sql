@@ -5,8 +5,9 @@ create table if not exists postrider_bench.event (
     created_at timestamptz not null default clock_timestamp(),
     due_at timestamptz,
     topic text not null,
-    type text not null,
+    type text,
     key text,
     headers json,
-    payload bytea not null default ''
+    payload json,
+    payload_bytes bytea
 )

@@ -7,6 +7,7 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
+    null::json,
     substring(null::bytea from 1 for $6),
     0
 from postrider.delivery as delivery

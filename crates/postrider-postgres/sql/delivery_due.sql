@@ -2,7 +2,7 @@
 -- of its lane. One statement, so that a head and its followers are of one moment.
 -- Index: delivery_due, then delivery_lane for each head. Locks: none.
 with due as materialized (
-    select event_id, key, late, turn, parks, state, attempts, edited_payload,
+    select event_id, key, late, turn, parks, state, attempts, edited_payload, edited_payload_bytes,
         row_number() over (order by due_at, event_id) as run
     from (
         select *
@@ -16,14 +16,16 @@ with due as materialized (
         limit $3
     ) as soonest
 )
-select run, 0::bigint as place, event_id, key, late, turn, parks, state = 'done', attempts, edited_payload
+select run, 0::bigint as place, event_id, key, late, turn, parks, state = 'done', attempts, edited_payload,
+    edited_payload_bytes
 from due
 union all
 select due.run, follower.place, follower.event_id, due.key, due.late, follower.turn, true, false, follower.attempts,
-    follower.edited_payload
+    follower.edited_payload, follower.edited_payload_bytes
 from due
 cross join lateral (
-    select event_id, turn, attempts, edited_payload, row_number() over (order by turn, event_id) as place
+    select event_id, turn, attempts, edited_payload, edited_payload_bytes,
+        row_number() over (order by turn, event_id) as place
     from (
         select *
         from postrider.delivery as waiting

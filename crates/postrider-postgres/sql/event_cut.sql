@@ -1,7 +1,7 @@
--- The events of a leaf without what breaks a limit: statements that read events have it in the place of the table. `lengths`
--- says how long topic, type, key, headers and payload are, if one of them is too long. Nothing large is taken out of its
--- TOAST to find that out, but headers that are compressed to 128 KiB or less, since JSON does not tell its length. What is
--- compressed to more is told by its size as it lies.
+-- The events of a leaf without names, keys and headers that are too long: statements that read events have it in the place of
+-- the table, and leave out payloads by their size. `lengths` says how long topic, type, key and headers are, if one of them is
+-- too long. The size of JSON is what it takes where it lies, a header of up to four bytes with it, because its length would
+-- cost a copy; only what is compressed is looked at, unless it is too large even so.
 -- Index: that of the statement around it, which the planner sees through. Locks: none.
 select
     xid,
@@ -15,20 +15,26 @@ select
         when pg_column_size(headers) > 131076 then null
         when pg_column_compression(headers) is null or octet_length(headers::text) <= 131072 then headers
     end as headers,
-    case when octet_length(payload) <= 1048576 then payload end as payload,
+    payload,
+    payload_bytes,
+    coalesce(
+        octet_length(payload_bytes),
+        case
+            when pg_column_compression(payload) is null or pg_column_size(payload) > 1048580 then pg_column_size(payload)
+            else octet_length(payload::text)
+        end
+    ) as size,
     case
         when octet_length(topic) > 255
             or octet_length(type) > 255
             or octet_length(key) > 1024
             or pg_column_size(headers) > 131076
             or (pg_column_compression(headers) is not null and octet_length(headers::text) > 131072)
-            or octet_length(payload) > 1048576
         then array[
             octet_length(topic),
             octet_length(type),
             octet_length(key),
-            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end,
-            octet_length(payload)
+            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end
         ]
     end as lengths
 from postrider.event_leaf

@@ -1,11 +1,12 @@
 -- Emits many events of which some have an idempotency key, one after the other, for clients that can bind no arrays but
 -- those of payloads: the rest comes as JSON.
 -- Index: primary keys of the idempotency key and of the leaf. Locks: waits for whoever emits with the same key.
-select postrider.emit(
+select postrider.event_emit(
     topic => topic,
     type => type,
     key => key,
-    payload => payload,
+    payload => case when is_json then convert_from(payload, 'UTF8')::json end,
+    payload_bytes => case when not is_json then payload end,
     headers => headers,
     due_at => due_at,
     due_in => due_in,
@@ -23,8 +24,11 @@ from rows from (
         due_in interval,
         idempotency_key text,
         unique_for interval,
-        replace boolean
+        replace boolean,
+        is_json boolean
     ),
     unnest($2::bytea[])
-) with ordinality as new (topic, type, key, headers, due_at, due_in, idempotency_key, unique_for, replace, payload, n)
+) with ordinality as new (
+    topic, type, key, headers, due_at, due_in, idempotency_key, unique_for, replace, is_json, payload, n
+)
 order by n

@@ -2,12 +2,12 @@
 -- come from the index in that order, so that no more rows are looked at than are asked for, of each. Payloads as in
 -- event_fetch.
 -- Index: the leaf's one on (xid, id), which is not there by default. Locks: none.
-select late.*
+select late.xid, late.id, late.topic, late.type, late.key, case when late.size <= 32768 then late.payload end,
+    case when late.size <= 32768 then late.payload_bytes end, late.headers, late.created_at, late.due_at,
+    late.lengths, late.size
 from unnest($3::xid8[]) as straggler (xid)
 cross join lateral (
-    select event.xid, event.id, event.topic, event.type, event.key,
-        case when octet_length(event.payload) <= 32768 then event.payload end as payload, event.headers,
-        event.created_at, event.due_at, event.lengths, octet_length(event.payload)
+    select *
     from postrider.event_cut as event
     where event.xid = straggler.xid
         and event.id > $1

@@ -1,5 +1,5 @@
 -- Emits one event.
 -- Index: primary key of the leaf. Locks: none that anybody waits for.
-insert into postrider.event (topic, type, key, payload, headers, due_at)
-values ($1, $2, $3, $4, $5, $6)
+insert into postrider.event (topic, type, key, payload, payload_bytes, headers, due_at)
+values ($1, $2, $3, $4, $5, $6, $7)
 returning id

@@ -8,7 +8,7 @@ looked as materialized (
             select
                 id,
                 case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
-                case when octet_length(type) <= 255 then type else substr(type, 1, 255) end as type,
+                substr(coalesce(type, topic), 1, 255) as type,
                 case when octet_length(key) <= 1024 then key end as key
             from postrider.event_leaf
             where id >= $1 and id < $2
@@ -20,7 +20,7 @@ looked as materialized (
             select
                 id,
                 case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
-                case when octet_length(type) <= 255 then type else substr(type, 1, 255) end as type,
+                substr(coalesce(type, topic), 1, 255) as type,
                 case when octet_length(key) <= 1024 then key end as key
             from postrider.kept_event
             where id >= $1 and id < $2
@@ -50,7 +50,7 @@ found as (
         due_at,
         case
             when octet_length(topic) > 255 or octet_length(type) > 255 or octet_length(key) > 1024
-            then array[octet_length(topic), octet_length(type), octet_length(key), 0, 0]
+            then array[octet_length(topic), octet_length(type), octet_length(key), 0]
         end as lengths
     from wanted
     join postrider.event_leaf as event on event.id = wanted.id
@@ -64,14 +64,14 @@ found as (
         due_at,
         case
             when octet_length(topic) > 255 or octet_length(type) > 255 or octet_length(key) > 1024
-            then array[octet_length(topic), octet_length(type), octet_length(key), 0, 0]
+            then array[octet_length(topic), octet_length(type), octet_length(key), 0]
         end as lengths
     from wanted
     join postrider.kept_event as kept on kept.id = wanted.id
 )
 select
-    found.id, found.topic, found.type, found.key, null::bytea, null::json, found.created_at, found.due_at,
-    found.lengths, 0::bigint, false, seen.count, seen.lowest
+    found.id, found.topic, found.type, found.key, null::json, null::bytea, null::json, found.created_at, found.due_at,
+    found.lengths, 0, 0, false, seen.count, seen.lowest
 from (select count(*), min(id) as lowest from looked) as seen
 left join found on true
 order by found.id desc

@@ -1,5 +1,5 @@
 -- The payloads of some events.
 -- Index: the leaf's primary key. Locks: none.
-select id, payload
+select id, payload, payload_bytes
 from postrider.event_leaf
 where id = any($1)

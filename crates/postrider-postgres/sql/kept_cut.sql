@@ -12,20 +12,26 @@ select
         when pg_column_size(headers) > 131076 then null
         when pg_column_compression(headers) is null or octet_length(headers::text) <= 131072 then headers
     end as headers,
-    case when octet_length(payload) <= 1048576 then payload end as payload,
+    payload,
+    payload_bytes,
+    coalesce(
+        octet_length(payload_bytes),
+        case
+            when pg_column_compression(payload) is null or pg_column_size(payload) > 1048580 then pg_column_size(payload)
+            else octet_length(payload::text)
+        end
+    ) as size,
     case
         when octet_length(topic) > 255
             or octet_length(type) > 255
             or octet_length(key) > 1024
             or pg_column_size(headers) > 131076
             or (pg_column_compression(headers) is not null and octet_length(headers::text) > 131072)
-            or octet_length(payload) > 1048576
         then array[
             octet_length(topic),
             octet_length(type),
             octet_length(key),
-            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end,
-            octet_length(payload)
+            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end
         ]
     end as lengths
 from postrider.kept_event

@@ -2,5 +2,6 @@
 -- Index: primary key of the leaf. Locks: the row of the source.
 select postrider.message_store(
     $1, $2, $3, $4, $5, $6,
-    $7::timestamptz[], $8::text[], $9::text[], $10::text[], $11::text[]::json[], $12::bytea[]
+    $7::timestamptz[], $8::text[], $9::text[], $10::text[], $11::text[]::json[],
+    $12::text[]::json[], $13::bytea[]
 )

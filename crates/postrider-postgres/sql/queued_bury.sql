@@ -7,9 +7,10 @@ with gone as (
     returning queued.*
 )
 insert into postrider.delivery
-    (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, died_at, edited_payload)
+    (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, died_at, edited_payload,
+    edited_payload_bytes)
 select gone.subscription_id, gone.event_id, said.shard, gone.key, gone.late, gone.turn, gone.parks and $4, 'dead',
-    greatest(gone.started, 1), postrider.clock(), gone.edited_payload
+    greatest(gone.started, 1), postrider.clock(), gone.edited_payload, gone.edited_payload_bytes
 from gone
 join unnest($2::bigint[], $3::smallint[]) as said (event_id, shard) on said.event_id = gone.event_id
 on conflict (subscription_id, event_id) do nothing

@@ -63,7 +63,7 @@ leased as (
         started = started + 1
     where subscription_id = $1
         and event_id = any (array (select event_id from chosen))
-    returning event_id, token, rank, virtual_time, started, finished, spans, edited_payload
+    returning event_id, token, rank, virtual_time, started, finished, spans, edited_payload, edited_payload_bytes
 )
 select subscription.paused, (select at from now), leased.*
 from subscription

@@ -14,7 +14,8 @@ gone as (
 ),
 back as (
     insert into postrider.queued
-        (subscription_id, event_id, last_id, virtual_time, turn, bytes, events, rank, late, parks, state, key, edited_payload)
+        (subscription_id, event_id, last_id, virtual_time, turn, bytes, events, rank, late, parks, state, key, edited_payload,
+        edited_payload_bytes)
     select gone.subscription_id, gone.event_id, gone.event_id,
         coalesce(
             (
@@ -32,7 +33,7 @@ back as (
             else $3
         end,
         0, 1, 0, gone.late, gone.key is not null, case when gone.key is null then 'r' else 'w' end, gone.key,
-        gone.edited_payload
+        gone.edited_payload, gone.edited_payload_bytes
     from (select * from gone order by subscription_id, event_id) as gone
     cross join lateral (
         select order_rule

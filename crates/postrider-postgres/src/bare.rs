@@ -80,8 +80,10 @@ impl Producer {
     /// Inserts one bare row and tells listeners its number; `stamp` is called when the COMMIT is.
     pub async fn notify_stamped(&mut self, number: u64, payload: &[u8], stamp: impl FnOnce()) -> Result<()> {
         let tx = self.client.transaction().await.doing(WHAT)?;
-        let (key, headers, due_at) = ("k", None::<JsonText<'_>>, None::<At>);
-        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
+        let (key, json, headers, due_at) = ("k", None::<JsonText<'_>>, None::<JsonText<'_>>, None::<At>);
+        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &json, &payload, &headers, &due_at])
+            .await
+            .doing(WHAT)?;
         tx.query(&self.notify, &[&number.to_string()]).await.doing(WHAT)?;
         stamp();
         tx.commit().await.doing(WHAT)
@@ -90,18 +92,23 @@ impl Producer {
     /// Inserts one bare row; `stamp` is called when the COMMIT is.
     pub async fn insert_stamped(&mut self, payload: &[u8], stamp: impl FnOnce()) -> Result<()> {
         let tx = self.client.transaction().await.doing(WHAT)?;
-        let (key, headers, due_at) = ("k", None::<JsonText<'_>>, None::<At>);
-        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
+        let (key, json, headers, due_at) = ("k", None::<JsonText<'_>>, None::<JsonText<'_>>, None::<At>);
+        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &json, &payload, &headers, &due_at])
+            .await
+            .doing(WHAT)?;
         stamp();
         tx.commit().await.doing(WHAT)
     }
 
     /// Inserts one bare row through a prepared statement.
-    pub async fn insert(&mut self, key: usize, payload: &[u8]) -> Result<Duration> {
+    pub async fn insert(&mut self, key: usize, payload: &str) -> Result<Duration> {
         let began = Instant::now();
         let tx = self.client.transaction().await.doing(WHAT)?;
-        let (key, headers, due_at) = (key.to_string(), None::<JsonText<'_>>, None::<At>);
-        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
+        let (key, payload, bytes) = (key.to_string(), JsonText(payload), None::<&[u8]>);
+        let (headers, due_at) = (None::<JsonText<'_>>, None::<At>);
+        tx.query_one(&self.bare, &[&TOPIC, &TYPE, &key, &payload, &bytes, &headers, &due_at])
+            .await
+            .doing(WHAT)?;
         tx.commit().await.doing(WHAT)?;
         Ok(began.elapsed())
     }
@@ -119,17 +126,21 @@ impl Producer {
     pub async fn copy_bare(
         &mut self,
         keys: impl IntoIterator<Item = usize>,
-        payload: &[u8],
+        payload: &str,
     ) -> Result<Duration> {
-        const TYPES: [Type; 6] =
-            [Type::TEXT, Type::TEXT, Type::TEXT, Type::BYTEA, Type::JSON, Type::TIMESTAMPTZ];
+        const TYPES: [Type; 7] =
+            [Type::TEXT, Type::TEXT, Type::TEXT, Type::JSON, Type::BYTEA, Type::JSON, Type::TIMESTAMPTZ];
         let began = Instant::now();
         let tx = self.client.transaction().await.doing(WHAT)?;
         let sink = tx.copy_in(&*text(sql!("bare_copy"))).await.doing(WHAT)?;
         let mut rows = pin!(BinaryCopyInWriter::new(sink, &TYPES));
         for key in keys {
-            let (key, headers, due_at) = (key.to_string(), None::<JsonText<'_>>, None::<At>);
-            rows.as_mut().write(&[&TOPIC, &TYPE, &key, &payload, &headers, &due_at]).await.doing(WHAT)?;
+            let (key, payload, bytes) = (key.to_string(), JsonText(payload), None::<&[u8]>);
+            let (headers, due_at) = (None::<JsonText<'_>>, None::<At>);
+            rows.as_mut()
+                .write(&[&TOPIC, &TYPE, &key, &payload, &bytes, &headers, &due_at])
+                .await
+                .doing(WHAT)?;
         }
         rows.finish().await.doing(WHAT)?;
         tx.commit().await.doing(WHAT)?;
@@ -173,7 +184,8 @@ struct OwnedRow {
     topic: String,
     kind: String,
     key: Option<String>,
-    payload: Vec<u8>,
+    payload: Option<String>,
+    payload_bytes: Option<Vec<u8>>,
     headers: Option<String>,
     created_at: i64,
     due_at: Option<i64>,
@@ -186,10 +198,11 @@ impl OwnedRow {
             topic: row.try_get(1)?,
             kind: row.try_get(2)?,
             key: row.try_get(3)?,
-            payload: row.try_get(4)?,
-            headers: row.try_get::<_, Option<JsonText<'_>>>(5)?.map(|json| json.0.to_owned()),
-            created_at: row.try_get::<_, At>(6)?.0.as_micros(),
-            due_at: row.try_get::<_, Option<At>>(7)?.map(|at| at.0.as_micros()),
+            payload: row.try_get::<_, Option<JsonText<'_>>>(4)?.map(|json| json.0.to_owned()),
+            payload_bytes: row.try_get(5)?,
+            headers: row.try_get::<_, Option<JsonText<'_>>>(6)?.map(|json| json.0.to_owned()),
+            created_at: row.try_get::<_, At>(7)?.0.as_micros(),
+            due_at: row.try_get::<_, Option<At>>(8)?.map(|at| at.0.as_micros()),
         })
     }
 }

@@ -17,6 +17,7 @@ use crate::attempt::{DeliveryId, attempt_list};
 use crate::audit::Entry;
 use crate::error::Doing;
 use crate::event::{Found, by_right, event_get, event_preview, log_end};
+use crate::event_row::{payload_columns, payload_read};
 use crate::lock::lock_subscription;
 use crate::queue::letters::{Queues, queue_discard, queue_replay};
 use crate::session::Tx;
@@ -25,7 +26,10 @@ use crate::values::At;
 
 /// A page of dead letters, each with its last attempt.
 pub(crate) async fn dead_letter_list(tx: &Tx<'_>, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>> {
-    let found = dead_letter_find(tx, query, limits::PREVIEW_BYTES_MAX).await?;
+    let mut found = dead_letter_find(tx, query, limits::PREVIEW_BYTES_MAX).await?;
+    // Characters were counted.
+    let edited = found.iter_mut().filter_map(|dead| dead.edited_payload.as_mut());
+    edited.for_each(|edited| edited.truncate(limits::PREVIEW_BYTES_MAX));
     let events = event_preview(tx, ids_of(&found)).await?;
     letters(tx, found, events, 1).await
 }
@@ -60,7 +64,8 @@ pub(crate) async fn dead_letter_edit(tx: &Tx<'_>, id: &LetterId, payload: &Bytes
     }
     let subscription = subscription_lock(tx, &id.subscription).await?;
     let what = "edit a dead letter";
-    let edit = [&subscription.id.0 as _, &id.event_id.0 as _, &payload.as_ref() as _];
+    let (json, bytes) = payload_columns(payload);
+    let edit = [&subscription.id.0 as _, &id.event_id.0 as _, &json as _, &bytes as _];
     if tx.execute(sql!("dead_letter_edit"), &edit, what).await? == 0 {
         return Err(letter_is_not_dead(id));
     }
@@ -161,8 +166,8 @@ impl Dead {
             holds: row.try_get(3)?,
             died_at: row.try_get::<_, At>(4)?.0,
             attempts: row.try_get::<_, i32>(5)? as u32,
-            edited_payload: row.try_get::<_, Option<&[u8]>>(6)?.map(Bytes::copy_from_slice),
-            edited_bytes: row.try_get::<_, Option<i32>>(7)?.unwrap_or(0).max(0) as u64,
+            edited_payload: payload_read(row, 6)?,
+            edited_bytes: row.try_get::<_, Option<i32>>(8)?.unwrap_or(0).max(0) as u64,
         })
     }
 

@@ -10,7 +10,7 @@ use postrider_core::{Event, EventId, Key, Result, limits};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
-use crate::event_row::event_read;
+use crate::event_row::{event_read, payload_read};
 use crate::fence::{look_again, lost, standing};
 use crate::position::SHARDS;
 use crate::session::Session;
@@ -91,7 +91,6 @@ impl Found {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let key: Option<&str> = row.try_get(3)?;
         let late = row.try_get(4)?;
-        let edited: Option<&[u8]> = row.try_get(9)?;
         Ok(Self {
             run: row.try_get(0)?,
             place: row.try_get(1)?,
@@ -101,7 +100,7 @@ impl Found {
             parks: row.try_get(6)?,
             discarded: row.try_get(7)?,
             attempts: row.try_get::<_, i32>(8)? as u32,
-            edited_payload: edited.map(Bytes::copy_from_slice),
+            edited_payload: payload_read(row, 9)?,
         })
     }
 }
@@ -167,7 +166,8 @@ async fn events_that_fit(
         let next = &read[looked..read.len().min(looked + step)];
         let found = events_get(session, &next.iter().map(|row| row.id).collect::<Vec<_>>()).await?;
         let size: usize = found.values().map(Event::bytes).sum();
-        bytes += size + next.iter().filter_map(|row| row.edited_payload.as_ref()).map(Bytes::len).sum::<usize>();
+        bytes +=
+            size + next.iter().filter_map(|row| row.edited_payload.as_ref()).map(Bytes::len).sum::<usize>();
         looked += next.len();
         events.extend(found);
         let each = (size / next.len().max(1)).max(1);

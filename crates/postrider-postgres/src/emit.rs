@@ -11,7 +11,7 @@
 //!
 //! let tx = db.transaction().await?;
 //! tx.execute("insert into orders (id) values (42)", &[]).await?;
-//! emit(&tx, Event::new("order").kind("order.created").key(42).payload("{}")).await?;
+//! emit(&tx, Event::new("order").kind("order.created").key(42).json_text("{}")).await?;
 //! tx.commit().await?;
 //! # Ok(()) }
 //! ```

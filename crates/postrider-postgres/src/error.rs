@@ -75,6 +75,9 @@ fn explain(code: &SqlState) -> (ErrorKind, &'static str) {
         SqlState::INVALID_SQL_STATEMENT_NAME => {
             (ErrorKind::Invalid, ": it was prepared on another connection, or a pooler stands between")
         }
+        SqlState::STATEMENT_TOO_COMPLEX => {
+            (ErrorKind::Invalid, ": JSON is nested too deep for this server (its setting max_stack_depth)")
+        }
         // Raised by `postrider.hold_check`.
         ref code if code.code() == "PR001" => (ErrorKind::Fenced, ""),
         SqlState::UNIQUE_VIOLATION => (ErrorKind::Conflict, ""),
@@ -109,6 +112,7 @@ mod tests {
             ("25006", ErrorKind::ReadOnly),
             ("42P01", ErrorKind::NotFound),
             ("23514", ErrorKind::Invalid),
+            ("54001", ErrorKind::Invalid),
             ("57P01", ErrorKind::Unavailable),
             ("53300", ErrorKind::Unavailable),
             ("XX001", ErrorKind::Corrupt),

@@ -15,7 +15,7 @@
 //! # tokio::spawn(connection);
 //! let tx = app.transaction().await?;
 //! tx.execute("insert into orders (id) values (42)", &[]).await?;
-//! let id = emit(&tx, Event::new("order").kind("order.created").key(42).payload("{}")).await?;
+//! let id = emit(&tx, Event::new("order").kind("order.created").key(42).json_text("{}")).await?;
 //! tx.commit().await?;
 //!
 //! assert!(store.event_get(id).await?.is_some());
@@ -46,16 +46,17 @@
 //!
 //! # Emitting from other languages
 //!
-//! An event is a row. Leave `xid`, `id` and `created_at` out, and write the payload as bytes: a literal is read as
-//! PostgreSQL reads `bytea`, where a backslash has a meaning.
+//! An event is a row. Leave `xid`, `id` and `created_at` out. The payload is JSON, which is kept to the letter; bytes that are no
+//! JSON go into `payload_bytes` instead. Without a type the type is the topic.
 //!
 //! ```sql
 //! insert into postrider.event (topic, type, key, payload)
-//! values ('order', 'order.created', '42', convert_to('{"total": 12}', 'UTF8'))
+//! values ('order', 'order.created', 42, '{"total": 12}')
 //! returning id;
 //! ```
 //!
-//! The function `postrider.emit` takes a delay and an idempotency key too, with a period (`unique_for`) and whether to take it
+//! The function `postrider.emit` takes a payload of any type that JSON can have (`json`, `jsonb`, text, a parameter without a type),
+//! and `postrider.emit_bytes` one that is none. Both take a delay and an idempotency key too, with a period (`unique_for`) and whether to take it
 //! over from an older event (`replace`); a key that counts within a topic is written `topic TOPIC KEY`. Whoever emits with a key that is in use waits until
 //! the other transaction has ended: the only wait between producers. [`producer_grants`] gives the statements that let
 //! a role emit and nothing else.

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use postrider_core::log::{LogRow, Probe, Snapshot};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, EventId, Result, limits};
+use postrider_core::{Error, ErrorKind, Event, EventId, Result, limits};
 use tokio_postgres::{Row, RowStream};
 
 use crate::error::Doing;
-use crate::event_row::{EVENT_COLUMNS, event_read};
+use crate::event_row::{EVENT_COLUMNS, event_read, payload_read};
 use crate::fence::Standing;
 use crate::probe::{PROBE_COLUMNS, probe_read};
 use crate::session::Session;
@@ -22,6 +22,8 @@ use crate::values::{SnapshotValue, XidValue};
 
 const WHAT: &str = "read the log";
 
+/// Payloads larger than this do not come with their rows, as `event_fetch.sql` says.
+const LARGE_BYTES: usize = 32 * 1024;
 /// Fewest rows that one read asks for.
 const ROWS_MIN: usize = 64;
 
@@ -153,12 +155,13 @@ impl Reading {
     fn take(&mut self, row: &Row, first: usize) -> Result<bool, tokio_postgres::Error> {
         let xid = row.try_get::<_, XidValue>(first)?.0;
         let event = event_read(row, first + 1)?;
-        // None if it is more than an event may have.
-        let length = row.try_get::<_, Option<i32>>(first + 1 + EVENT_COLUMNS)?.unwrap_or(0) as usize;
-        if event.payload.len() < length {
+        let size = row.try_get::<_, Option<i32>>(first + EVENT_COLUMNS)?.unwrap_or_default() as usize;
+        self.bytes += event.bytes();
+        // One that is larger than it may be is not fetched.
+        if size > LARGE_BYTES && event.flaw.is_none() {
             self.large.push(self.rows.len());
+            self.bytes += size;
         }
-        self.bytes += event.bytes() + (length - event.payload.len().min(length));
         self.rows.push(LogRow { xid, event: Arc::new(event) });
         Ok(self.bytes < limits::CHUNK_BYTES_MAX)
     }
@@ -182,16 +185,15 @@ async fn payloads_add(session: &Session, leaf: u8, rows: &mut [LogRow], large: &
     let found = session.query(sql!("event_payloads").on_leaf(leaf), &[&ids], WHAT).await?;
     let mut payloads: HashMap<i64, Bytes> = HashMap::with_capacity(found.len());
     for row in &found {
-        let payload: &[u8] = row.try_get(1).doing(WHAT)?;
-        payloads.insert(row.try_get(0).doing(WHAT)?, Bytes::copy_from_slice(payload));
+        let payload = payload_read(row, 1).doing(WHAT)?.unwrap_or_default();
+        payloads.insert(row.try_get(0).doing(WHAT)?, payload);
     }
     for index in large {
         let event = &mut rows[*index].event;
         let payload = payloads.remove(&event.id.0).ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("cannot {WHAT}: event {} has just gone", event.id))
         })?;
-        // Nobody else has it yet.
-        Arc::make_mut(event).payload = payload;
+        *event = Arc::new(Event::clone(event).with_payload(payload));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 use crate::audit::Entry;
 use crate::error::Doing;
 use crate::event::by_right;
+use crate::event_row::{payload_columns, payload_read};
 use crate::session::Tx;
 use crate::statement::Sql;
 use crate::store::PostgresStore;
@@ -122,6 +123,7 @@ async fn schedule_put(tx: &Tx<'_>, new: NewSchedule, actor: &str) -> Result<Sche
 async fn insert(tx: &Tx<'_>, stored: &ScheduleReport) -> Result<Schedule> {
     let schedule = &stored.schedule;
     let headers = stored.headers.to_json();
+    let (json, bytes) = payload_columns(&stored.payload);
     let at = |instant: Option<Timestamp>| instant.map(At);
     let row = tx
         .query_one(
@@ -134,7 +136,8 @@ async fn insert(tx: &Tx<'_>, stored: &ScheduleReport) -> Result<Schedule> {
                 &schedule.topic.as_str(),
                 &schedule.kind.as_str(),
                 &schedule.key.as_ref().map(Key::as_str),
-                &stored.payload.as_ref(),
+                &json,
+                &bytes,
                 &headers.as_deref().map(JsonText),
                 &At(schedule.created_at),
                 &at(schedule.paused_at),
@@ -161,11 +164,10 @@ async fn schedule_find(tx: &Tx<'_>, name: &str) -> Result<Option<ScheduleReport>
     let what = "read a schedule";
     let sql = by_right(tx.payloads(), sql!("schedule_get"), sql!("schedule_get_withheld"));
     let Some(row) = tx.query_opt(sql, &[&name], what).await? else { return Ok(None) };
-    let payload: Option<&[u8]> = row.try_get(12).doing(what)?;
-    let headers = row.try_get::<_, Option<JsonText<'_>>>(13).doing(what)?;
+    let headers = row.try_get::<_, Option<JsonText<'_>>>(14).doing(what)?;
     Ok(Some(ScheduleReport {
         schedule: schedule_read(&row)?,
-        payload: payload.map(bytes::Bytes::copy_from_slice).unwrap_or_default(),
+        payload: payload_read(&row, 12).doing(what)?.unwrap_or_default(),
         headers: headers.map_or_else(Headers::default, |json| Headers::from_json(json.0)),
     }))
 }

@@ -139,7 +139,10 @@ mod tests {
         assert_eq!(sql.text(&Schema::new("shop").unwrap()), "select 1 from \"shop\".event_7");
         let read = Sql::new("select id from postrider.event_cut as event where id = 1").on_leaf(7);
         let text = read.text(&Schema::new("shop").unwrap());
-        assert!(text.starts_with("select id from (select") && text.contains("from \"shop\".event_7"), "{text}");
+        assert!(
+            text.starts_with("select id from (select") && text.contains("from \"shop\".event_7"),
+            "{text}"
+        );
         let sql = Sql::new("insert into postrider.position_new from postrider.position_old");
         assert_eq!(
             sql.emptying(PositionTable::B).text(&Schema::new("postrider").unwrap()),

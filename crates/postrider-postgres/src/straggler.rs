@@ -327,7 +327,7 @@ mod tests {
             let database = shared(version).create_database();
             let options = PostgresOptions::from_url(&database.url).unwrap();
             let store = PostgresStore::open(options.clone()).await.unwrap();
-            let insert = "insert into postrider.event (topic, type, payload)
+            let insert = "insert into postrider.event (topic, type, payload_bytes)
                           select 'order', 'order', '' from generate_series(1, 5000)";
             database.query(insert);
             let way = Way::new(options.pooler);

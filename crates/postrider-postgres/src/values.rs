@@ -177,6 +177,33 @@ impl ToSql for JsonText<'_> {
     to_sql_checked!();
 }
 
+/// JSON as bytes, neither parsed nor checked by us: in a database whose encoding is `SQL_ASCII` it may be no UTF-8.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JsonBytes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> FromSql<'a> for JsonBytes<'a> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, BoxError> {
+        Ok(Self(raw))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSON
+    }
+}
+
+impl ToSql for JsonBytes<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, BoxError> {
+        out.put_slice(self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSON
+    }
+
+    to_sql_checked!();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -168,7 +168,7 @@ impl Rig for PostgresRig {
         let (app, connection) =
             tokio_postgres::connect(&self.database.url, NoTls).await.expect("the server is there");
         let connection = tokio::spawn(connection);
-        let insert = "insert into postrider.event (topic, type, key, headers, payload)
+        let insert = "insert into postrider.event (topic, type, key, headers, payload_bytes)
             values ($1, $2, $3, $4::text::json, $5) returning id";
         let planted = app
             .query_one(insert, &[&row.topic, &row.kind, &row.key, &row.headers, &row.payload])

@@ -3,9 +3,9 @@
 create table if not exists bare_event (
     id integer primary key autoincrement,
     topic text not null,
-    type text not null,
+    type text,
     key text,
-    payload blob not null,
+    payload blob,
     headers text,
     created_at integer not null,
     due_at integer

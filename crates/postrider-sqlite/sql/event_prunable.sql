@@ -32,7 +32,7 @@ select
             )
             and block.last_id >= event.id
     ) as needed,
-    octet_length(event.payload) as bytes
+    coalesce(octet_length(event.payload), 0) as bytes
 from postrider_event as event
 where event.id > ?1
 order by event.id

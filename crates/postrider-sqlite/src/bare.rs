@@ -36,7 +36,7 @@ impl Producer {
 }
 
 /// Inserts a bare row.
-pub fn insert(tx: &Connection, key: usize, payload: &[u8]) -> rusqlite::Result<()> {
+pub fn insert(tx: &Connection, key: usize, payload: &str) -> rusqlite::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
     tx.prepare_cached(sql!("bare_insert"))?.execute((
         "order",
@@ -85,7 +85,7 @@ struct OwnedRow {
     topic: String,
     kind: String,
     key: Option<String>,
-    payload: Vec<u8>,
+    payload: String,
     headers: Option<String>,
     created_at: i64,
     due_at: Option<i64>,

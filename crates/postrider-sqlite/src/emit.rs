@@ -13,6 +13,7 @@
 use std::time::SystemTime;
 
 use postrider_core::{Emit, EventId, Key, NewEvent, Result, Timestamp};
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Savepoint, Transaction, TransactionBehavior};
 
 use crate::error::Doing;
@@ -57,7 +58,7 @@ pub(crate) fn event_insert(conn: &Connection, event: &NewEvent, now: Timestamp) 
 fn insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> rusqlite::Result<i64> {
     let (topic, kind) = (event.topic().as_str(), event.kind_or_topic());
     let key = event.ordering_key().map(Key::as_str);
-    let payload = event.payload_bytes().as_ref();
+    let payload = payload(event);
     let due_at = event.due_from(now).map(Timestamp::as_micros);
     // Two values fewer to bind save three parts in a hundred of the whole insert.
     if event.headers().is_empty() && due_at.is_none() {
@@ -74,6 +75,12 @@ fn insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> rusqlite::Resu
         insert.execute((topic, kind, key, payload, headers, now.as_micros(), due_at))?;
     }
     Ok(conn.last_insert_rowid())
+}
+
+/// JSON as text, so that people can read it and SQLite's functions take it; else a blob.
+fn payload(event: &NewEvent) -> ToSqlOutput<'_> {
+    let bytes = event.payload_bytes();
+    ToSqlOutput::Borrowed(if event.is_json() { ValueRef::Text(bytes) } else { ValueRef::Blob(bytes) })
 }
 
 /// Writes the event unless its idempotency key is taken; returns the id of whoever holds the key then. Nobody else can take

@@ -96,7 +96,7 @@ impl Listing {
             };
             self.query.before = Some(event_row::event_id(row)?);
             let topic = event_row::text(row.get_ref(1)?);
-            let kind = event_row::text(row.get_ref(2)?);
+            let kind = event_row::kind(row, &topic)?;
             let wanted = self.query.filter.matches(beginning(&topic), beginning(&kind))
                 && (self.query.key.is_none() || self.query.key == event_row::key(row)?);
             if wanted {

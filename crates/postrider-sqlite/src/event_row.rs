@@ -15,7 +15,8 @@ use rusqlite::types::ValueRef;
 /// The event in a row of the columns id, topic, type, key, payload, headers, created_at and due_at, and of the lengths of
 /// topic, type, key, payload and headers.
 pub(crate) fn event_read(row: &Row<'_>) -> rusqlite::Result<Event> {
-    let (topic, kind) = (text(row.get_ref(1)?), text(row.get_ref(2)?));
+    let topic = text(row.get_ref(1)?);
+    let kind = kind(row, &topic)?;
     read(row, &topic, &kind, Some(lengths(row)?))
 }
 
@@ -32,7 +33,8 @@ pub(crate) fn event_preview(row: &Row<'_>) -> rusqlite::Result<Listed> {
     if payload_bytes <= limits::PAYLOAD_BYTES_MAX as u64 {
         lengths.payload = 0;
     }
-    let (topic, kind) = (text(row.get_ref(1)?), text(row.get_ref(2)?));
+    let topic = text(row.get_ref(1)?);
+    let kind = kind(row, &topic)?;
     Ok(Listed { event: read(row, &topic, &kind, Some(lengths))?, payload_bytes, headers_cut })
 }
 
@@ -78,6 +80,14 @@ fn lengths(row: &Row<'_>) -> rusqlite::Result<Lengths> {
 /// The id, in the first column.
 pub(crate) fn event_id(row: &Row<'_>) -> rusqlite::Result<EventId> {
     row.get(0).map(EventId)
+}
+
+/// The type, in the third column. Without one it is the topic.
+pub(crate) fn kind<'a>(row: &'a Row<'_>, topic: &'a str) -> rusqlite::Result<Cow<'a, str>> {
+    Ok(match row.get_ref(2)? {
+        ValueRef::Null => Cow::Borrowed(topic),
+        value => text(value),
+    })
 }
 
 /// The key, in the fourth column; none if it is longer than keys may be, as [`StoredEvent`] has it.

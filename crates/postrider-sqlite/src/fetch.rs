@@ -133,7 +133,7 @@ fn scan_by(
         let id = event_row::event_id(row)?;
         chunk.end = after.at(id);
         let topic = event_row::text(row.get_ref(1)?);
-        let kind = event_row::text(row.get_ref(2)?);
+        let kind = event_row::kind(row, &topic)?;
         let names = (beginning(&topic), beginning(&kind));
         if !filter.matches(names.0, names.1) || !(holds_all || is_held(hold, id, row)?) {
             continue;

@@ -14,7 +14,7 @@
 //!
 //! let mut app = rusqlite::Connection::open(&path).unwrap();
 //! let tx = app.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
-//! let id = emit(&tx, Event::new("order").kind("order.created").key(42).payload("{}"))?;
+//! let id = emit(&tx, Event::new("order").kind("order.created").key(42).json_text("{}"))?;
 //! tx.commit().unwrap();
 //!
 //! assert_eq!(store.event_get(id).await?.unwrap().kind.as_str(), "order.created");

@@ -202,6 +202,7 @@ macro_rules! conformance_tests {
                 a_repeat_within_a_batch_returns_the_first_id,
                 an_emitted_event_carries_the_callers_trace,
                 payloads_come_back_to_the_byte,
+                json_comes_back_to_the_letter,
                 topic_type_key_headers_and_time_come_back,
                 a_delay_counts_from_the_emit,
                 another_process_sees_an_emitted_event,

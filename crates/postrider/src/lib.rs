@@ -16,7 +16,7 @@
 //! db.execute("create table orders (id integer primary key, total integer)", [])?;
 //! let tx = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
 //! tx.execute("insert into orders values (42, 1999)", [])?;
-//! emit(&tx, Event::new("order").kind("order.created").key(42).payload(r#"{"total":1999}"#))?;
+//! emit(&tx, Event::new("order").kind("order.created").key(42).json_text(r#"{"total":1999}"#))?;
 //! tx.commit()?;
 //!
 //! // Your handler: called for each event, again if it fails, never two at a time for one key.

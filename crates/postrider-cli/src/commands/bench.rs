@@ -25,7 +25,9 @@ use crate::output::{Cell, Column, Output, Page, View};
 use crate::store_url::StoreUrl;
 use rounds::{Rounds, resident_bytes};
 
-const PAYLOAD: &[u8; 100] = &[b'x'; 100];
+/// A hundred bytes of JSON.
+const PAYLOAD: &str =
+    r#"{"order": 12345, "customer": "Zora Example", "total": 129.90, "items": [1, 2, 3], "ok": true, "x":4}"#;
 const KEYS: usize = 1_000;
 /// Events of the small backlog that the large one is compared with.
 const SMALL: usize = 10_000;
@@ -210,7 +212,7 @@ fn start_relay<S: QueueStore>(store: &S) -> (tokio::sync::oneshot::Sender<()>, R
 }
 
 fn event(n: usize) -> postrider_core::NewEvent {
-    Event::new("order").kind("order.created").key(n % KEYS).payload(PAYLOAD.as_slice())
+    Event::new("order").kind("order.created").key(n % KEYS).json_text(PAYLOAD)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]

@@ -57,7 +57,7 @@ fn event(args: EmitArgs) -> Result<NewEvent> {
         event = event.key(key);
     }
     if let Some(source) = args.payload.payload {
-        event = event.payload(payload::read(&source, args.payload.raw)?);
+        event = event.json_or_bytes(payload::read(&source, args.payload.raw)?);
     }
     for (name, value) in args.headers {
         event = event.header(name, value);

@@ -42,7 +42,7 @@ fn new_schedule(args: SchedulePutArgs) -> Result<NewSchedule> {
         event = event.key(key);
     }
     if let Some(source) = args.payload.payload {
-        event = event.payload(payload::read(&source, args.payload.raw)?);
+        event = event.json_or_bytes(payload::read(&source, args.payload.raw)?);
     }
     for (name, value) in args.headers {
         event = event.header(name, value);

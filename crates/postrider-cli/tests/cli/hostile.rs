@@ -177,15 +177,15 @@ async fn insert_postgres(app: &Client, row: &Row) -> Option<i64> {
     let created = time(&row.created_at).map_or("", |_| "created_at, ");
     let created_at = time(&row.created_at).map_or(String::new(), |at| format!("'{at}', "));
     let insert = format!(
-        "insert into postrider.event ({created}topic, type, key, headers, payload, due_at)
-         values ({created_at}$1, $2, $3, $4::text::json, $5, $6::text::timestamptz) returning id"
+        "insert into postrider.event ({created}topic, type, key, headers, payload, payload_bytes, due_at)
+         values ({created_at}$1, $2, $3, $4::text::json, $5::text::json, $6, $7::text::timestamptz) returning id"
     );
-    let payload = match &row.payload {
-        Blob::Text(text) => text.as_bytes(),
-        Blob::Bytes(bytes) => bytes.as_slice(),
+    let (json, bytes) = match &row.payload {
+        Blob::Text(text) => (Some(text), None),
+        Blob::Bytes(bytes) => (None, Some(bytes)),
     };
-    let values: [&(dyn postrider_postgres::tokio_postgres::types::ToSql + Sync); 6] =
-        [&row.topic, &row.kind, &row.key, &row.headers, &payload, &time(&row.due_at)];
+    let values: [&(dyn postrider_postgres::tokio_postgres::types::ToSql + Sync); 7] =
+        [&row.topic, &row.kind, &row.key, &row.headers, &json, &bytes, &time(&row.due_at)];
     app.query_one(&insert, &values).await.ok().map(|row| row.get(0))
 }
 

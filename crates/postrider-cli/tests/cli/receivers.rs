@@ -231,7 +231,7 @@ impl Ledger {
             self.db.query(&format!(
                 "begin;
                  insert into ledger (number, key) select n, 'key-' || n % {keys} from generate_series({first}, {last}) as n;
-                 insert into postrider.event (topic, type, key, payload)
+                 insert into postrider.event (topic, type, key, payload_bytes)
                  select 'order', 'order.placed', key, convert_to(rpad(number::text, 1000), 'UTF8')
                  from ledger where number >= {first} order by number;
                  {end};"

@@ -20,10 +20,78 @@ language sql volatile parallel safe
 return postrider.clock() <= beat_at + lease
     and (postrider.clock() >= beat_at - lease or coalesce(postrider.clock() <= steady_since + lease, true));
 
+-- Whether an event keeps its limits; says which one it breaks. They are those of limits.rs, of headers with room for every
+-- character to be escaped.
+--
+-- One function for all of them: the server reads a check constraint's tree again for each statement, so that seven small checks
+-- took 15 to 30 µs of an insert's 8, and this takes 2. It runs with its caller's rights and looks up no name in a schema that
+-- somebody could fill: all of them are written out, since pinning the path would cost more than all the rest.
+create function postrider.event_fits(
+    topic text,
+    type text,
+    key text,
+    headers json,
+    payload json,
+    payload_bytes bytea
+) returns boolean
+language plpgsql immutable parallel safe
+as $$
+declare
+    named record;
+begin
+    if pg_catalog.octet_length(topic) operator(pg_catalog.>=) 1
+        and pg_catalog.octet_length(topic) operator(pg_catalog.<=) 255
+        and (
+            type is null
+            or pg_catalog.octet_length(type) operator(pg_catalog.>=) 1
+            and pg_catalog.octet_length(type) operator(pg_catalog.<=) 255
+        )
+        and (
+            key is null
+            or pg_catalog.octet_length(key) operator(pg_catalog.>=) 1
+            and pg_catalog.octet_length(key) operator(pg_catalog.<=) 1024
+        )
+        and (headers is null or pg_catalog.octet_length(headers::pg_catalog.text) operator(pg_catalog.<=) 131072)
+        and (payload is null or pg_catalog.octet_length(payload::pg_catalog.text) operator(pg_catalog.<=) 1048576)
+        and (payload_bytes is null or pg_catalog.octet_length(payload_bytes) operator(pg_catalog.<=) 1048576)
+        and (payload is null or payload_bytes is null)
+    then
+        return true;
+    end if;
+    if payload is not null and payload_bytes is not null then
+        raise exception 'an event has a payload or payload_bytes, not both' using errcode = 'check_violation';
+    end if;
+    for named in
+        select part.name, part.length, part.most
+        from (
+            values
+                ('topic', pg_catalog.octet_length(topic), 1, 255),
+                ('type', pg_catalog.octet_length(type), 1, 255),
+                ('key', pg_catalog.octet_length(key), 1, 1024),
+                ('headers', pg_catalog.octet_length(headers::pg_catalog.text), 0, 131072),
+                ('payload', pg_catalog.octet_length(payload::pg_catalog.text), 0, 1048576),
+                ('payload_bytes', pg_catalog.octet_length(payload_bytes), 0, 1048576)
+        ) as part (name, length, least, most)
+        where part.length operator(pg_catalog.<) part.least
+            or part.length operator(pg_catalog.>) part.most
+    loop
+        if named.length operator(pg_catalog.=) 0 then
+            raise exception '% is empty: leave it out or give it a value', named.name using errcode = 'check_violation';
+        end if;
+        raise exception '%: % bytes, the limit is %', named.name, named.length, named.most
+            using errcode = 'check_violation';
+    end loop;
+    return true;
+end
+$$;
+
 -- The log. Producers write here and nowhere else, from any language:
 --
 --     insert into postrider.event (topic, type, key, payload)
 --     values ('order', 'order.created', '42', '{"total": 12}');
+--
+-- A payload is JSON and is kept to the letter. What is no JSON goes into payload_bytes instead: text that is given to a column of
+-- bytes is read as an escape string, which would change it. Without a type the type is the topic.
 --
 -- Leave out xid and id. The log is read by what became visible between two snapshots, and that is found
 -- without an index on xid because of one fact: a row's xid is fetched before its id is drawn. It holds because
@@ -41,11 +109,13 @@ create table postrider.event (
     created_at timestamptz not null default postrider.clock(),
     due_at timestamptz,
     topic text not null,
-    type text not null,
+    type text,
     key text,
     headers json,
-    payload bytea not null default '',
-    constraint payload_has_at_most_1_mib check (octet_length(payload) <= 1048576)
+    payload json,
+    payload_bytes bytea,
+    constraint an_event_keeps_its_limits
+        check (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 ) partition by list (((id >> 34) & 15));
 
 -- Leaves die by truncation: vacuuming what was only ever inserted would rewrite them for nothing.
@@ -72,10 +142,11 @@ create table postrider.kept_event (
     created_at timestamptz not null,
     due_at timestamptz,
     topic text not null,
-    type text not null,
+    type text,
     key text,
     headers json,
-    payload bytea not null
+    payload json,
+    payload_bytes bytea
 );
 
 -- What makes a repeated emit harmless. A second producer with the same key waits for the first to end: the
@@ -205,7 +276,8 @@ create table postrider.delivery (
     state text not null,
     attempts integer not null,
     due_at timestamptz,
-    edited_payload bytea,
+    edited_payload json,
+    edited_payload_bytes bytea,
     died_at timestamptz,
     primary key (subscription_id, event_id),
     constraint state_is_known check (state in ('pending', 'leased', 'done', 'dead')),
@@ -283,7 +355,8 @@ create table postrider.queued (
     state "char" not null,
     key text,
     spans bigint[],
-    edited_payload bytea,
+    edited_payload json,
+    edited_payload_bytes bytea,
     -- In this order: of a table that fills and empties the planner may believe that a subscription has one row, and then
     -- takes the first column alone for good enough. That made a claim walk all rows: 350 ms instead of 2.
     primary key (event_id, subscription_id),
@@ -371,13 +444,16 @@ create table postrider.schedule (
     topic text not null,
     type text not null,
     key text,
-    payload bytea not null,
+    payload json,
+    payload_bytes bytea,
     headers json,
     created_at timestamptz not null,
     paused_at timestamptz,
     next_at timestamptz not null,
     ticked_at timestamptz,
-    constraint schedule_names_are_unique unique (name)
+    constraint schedule_names_are_unique unique (name),
+    constraint its_events_keep_their_limits
+        check (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 );
 
 -- Which one is next.
@@ -417,7 +493,8 @@ create table postrider.waiting_event (
     type text not null,
     key text,
     headers json,
-    payload bytea not null
+    payload json,
+    payload_bytes bytea
 );
 
 -- Which is next.
@@ -442,25 +519,26 @@ create table postrider.audit (
     detail text
 );
 
--- Emits by SQL, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key.
--- Returns the event's id; for a repeated idempotency key that of the first.
+-- Emits an event, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key. It is what `emit`
+-- and `emit_bytes` call. Returns the event's id; for a repeated idempotency key that of the first.
 --
 -- The key is taken for `unique_for`, or for as long as the event is kept. With `replace` the event is emitted although the
 -- key is taken, and takes it over; the header lets claims see which events may have been superseded.
 --
 -- It runs with the rights of the schema's owner, so that producers need none on the keys, and looks up no name
 -- in a schema that its caller could fill: the path is pinned and temporary objects come last in it.
-create function postrider.emit(
+create function postrider.event_emit(
     topic text,
     type text,
-    key text default null,
-    payload bytea default '',
-    headers json default null,
-    due_in interval default null,
-    idempotency_key text default null,
-    due_at timestamptz default null,
-    unique_for interval default null,
-    replace boolean default false
+    key text,
+    payload json,
+    payload_bytes bytea,
+    headers json,
+    due_in interval,
+    idempotency_key text,
+    due_at timestamptz,
+    unique_for interval,
+    replace boolean
 ) returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -509,6 +587,10 @@ begin
         end if;
         exit;
     end loop;
+    -- What some clients write for none.
+    if json_typeof(headers) = 'null' then
+        headers := null;
+    end if;
     if replace and headers ->> 'postrider-replaces' is null then
         select json_object_agg(header.name, header.value)
         into headers
@@ -518,8 +600,10 @@ begin
             select 'postrider-replaces', '"true"'::json
         ) as header;
     end if;
-    insert into postrider.event (topic, type, key, payload, headers, due_at)
-    values (topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in))
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers, due_at)
+    values (
+        topic, coalesce(type, topic), key, payload, payload_bytes, headers, coalesce(due_at, postrider.clock() + due_in)
+    )
     returning id, created_at into emitted, emitted_at;
     if idempotency_key is not null then
         update postrider.idempotency i
@@ -532,6 +616,60 @@ begin
     return emitted;
 end
 $$;
+
+-- Emits by SQL:
+--
+--     select postrider.emit('order', 'order.created', 42, '{"total": 12}', idempotency_key => 'order-42-created');
+--
+-- The payload is json, jsonb or text, as a literal, a parameter without a type or with one; the key is a text, a number or a
+-- uuid. All that can be left out has a default. There are three because one function can leave the type of one parameter open,
+-- which is the payload's: a parameter without a type is a text then. (`anyelement` would refuse it.)
+--
+-- They run with their caller's rights, whose types and casts they use, and the server puts their body in their place: so they
+-- cost nothing, and only those who may call `event_emit` can call them.
+do $$
+declare
+    key_type text;
+    may_be_left_out text;
+begin
+    foreach key_type in array array['text', 'numeric', 'uuid'] loop
+        may_be_left_out := case key_type when 'text' then 'default null' else '' end;
+        execute format(
+            'create function postrider.emit(
+                topic text,
+                type text %2$s,
+                key %1$s %2$s,
+                payload anycompatiblenonarray default null,
+                headers json default null,
+                due_in interval default null,
+                idempotency_key text default null,
+                due_at timestamptz default null,
+                unique_for interval default null,
+                replace boolean default false
+            ) returns bigint
+            language sql volatile
+            as ''select postrider.event_emit(
+                $1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5, $6, $7, $8, $9, $10
+            )''', key_type, may_be_left_out);
+    end loop;
+end
+$$;
+
+-- The same for a payload that is no JSON.
+create function postrider.emit_bytes(
+    topic text,
+    type text default null,
+    key anycompatiblenonarray default null,
+    payload bytea default null,
+    headers json default null,
+    due_in interval default null,
+    idempotency_key text default null,
+    due_at timestamptz default null,
+    unique_for interval default null,
+    replace boolean default false
+) returns bigint
+language sql volatile
+as 'select postrider.event_emit($1, $2, $3::pg_catalog.text, null, $4, $5, $6, $7, $8, $9, $10)';
 
 -- Fires a schedule: moves it on from where it was seen and emits its event for each tick, if nobody else has, it is not
 -- paused and it has not been replaced.
@@ -555,12 +693,14 @@ begin
         and s.paused_at is null
         and goes_on > seen
         and cardinality(ticks) <= 100
-    returning s.name, s.topic, s.type, s.key, s.payload, coalesce(s.headers, '{}') as headers into fired;
+    returning s.name, s.topic, s.type, s.key, s.payload, s.payload_bytes,
+        case json_typeof(s.headers) when 'object' then s.headers else '{}' end as headers
+    into fired;
     if not found then
         return false;
     end if;
-    insert into postrider.event (topic, type, key, payload, headers)
-    select fired.topic, fired.type, fired.key, fired.payload, (
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
+    select fired.topic, fired.type, fired.key, fired.payload, fired.payload_bytes, (
         select json_object_agg(header.name, header.value order by header.n)
         from (
             select own.key, own.value, own.n
@@ -624,22 +764,22 @@ $$;
 revoke execute on function postrider.home from public;
 revoke execute on function postrider.identify from public;
 
--- Whoever may emit is told so by name; see the guide for a producer's grants.
-revoke execute on function postrider.emit from public;
 revoke execute on function postrider.fire from public;
 
 -- Emits an event without a row, as a message in the server's write-ahead log, and says how it was written: `message`, or
--- `waiting` while nobody is there to take messages, or `row` where nobody ever was.
+-- `waiting` while nobody is there to take messages, or `row` where nobody ever was. It is what `emit_message` and
+-- `emit_message_bytes` call.
 --
 -- The transaction's number is fetched before it is read whether messages may be written: whoever forbids them waits for all
 -- transactions that have a number, and then knows of each message. A transaction keeps to the way it has begun with, since
 -- its messages come when it commits. The lock lets whoever ends the source wait for those who are about to write what waits.
-create function postrider.emit_message(
+create function postrider.message_emit(
     topic text,
     type text,
-    key text default null,
-    payload bytea default '',
-    headers json default null
+    key text,
+    payload json,
+    payload_bytes bytea,
+    headers json
 ) returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -650,12 +790,11 @@ declare
     way text := current_setting('postrider.message_way', true);
     until bigint;
 begin
-    if topic is null or type is null or payload is null then
-        raise exception 'an event has a topic, a type and a payload' using errcode = 'not_null_violation';
+    if topic is null then
+        raise exception 'an event has a topic' using errcode = 'not_null_violation';
     end if;
-    if octet_length(payload) > 1048576 then
-        raise exception 'a payload has at most 1 MiB' using errcode = 'check_violation';
-    end if;
+    type := coalesce(type, topic);
+    perform postrider.event_fits(topic, type, key, headers, payload, payload_bytes);
     select last_value into until from postrider.message_until;
     if way = 'message ' || xid
         or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
@@ -667,7 +806,8 @@ begin
             convert_to(type, 'UTF8'),
             convert_to(key, 'UTF8'),
             convert_to(headers::text, 'UTF8'),
-            payload
+            convert_to(payload::text, 'UTF8'),
+            payload_bytes
         )))
         from postrider.message_source as s;
         return 'message';
@@ -678,15 +818,49 @@ begin
     end if;
     if until > 1 then
         perform set_config('postrider.message_way', 'waiting ' || xid, true);
-        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload)
-        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload);
+        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload, payload_bytes)
+        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload, payload_bytes);
         return 'waiting';
     end if;
-    insert into postrider.event (topic, type, key, payload, headers)
-    values (topic, type, key, payload, headers);
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
+    values (topic, type, key, payload, payload_bytes, headers);
     return 'row';
 end
 $$;
+
+-- As `emit`, but without a row.
+do $$
+declare
+    key_type text;
+    may_be_left_out text;
+begin
+    foreach key_type in array array['text', 'numeric', 'uuid'] loop
+        may_be_left_out := case key_type when 'text' then 'default null' else '' end;
+        execute format(
+            'create function postrider.emit_message(
+                topic text,
+                type text %2$s,
+                key %1$s %2$s,
+                payload anycompatiblenonarray default null,
+                headers json default null
+            ) returns text
+            language sql volatile
+            as ''select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)''',
+            key_type, may_be_left_out);
+    end loop;
+end
+$$;
+
+-- As `emit_bytes`, but without a row.
+create function postrider.emit_message_bytes(
+    topic text,
+    type text default null,
+    key anycompatiblenonarray default null,
+    payload bytea default null,
+    headers json default null
+) returns text
+language sql volatile
+as 'select postrider.message_emit($1, $2, $3::pg_catalog.text, null, $4, $5)';
 
 -- Writes messages into the log, in their order, if the source stands where its follower knows it to; whether it did.
 create function postrider.message_store(
@@ -701,7 +875,8 @@ create function postrider.message_store(
     types text[],
     keys text[],
     headers json[],
-    payloads bytea[]
+    payloads json[],
+    payloads_bytes bytea[]
 ) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -715,10 +890,10 @@ begin
     if not found then
         return false;
     end if;
-    insert into postrider.event (created_at, topic, type, key, headers, payload)
-    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload
-    from unnest(created_ats, topics, types, keys, message_store.headers, payloads)
-        with ordinality as new (created_at, topic, type, key, headers, payload, n)
+    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
+    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload, new.payload_bytes
+    from unnest(created_ats, topics, types, keys, message_store.headers, payloads, payloads_bytes)
+        with ordinality as new (created_at, topic, type, key, headers, payload, payload_bytes, n)
     order by new.n;
     return true;
 end
@@ -741,8 +916,8 @@ begin
         )
         returning w.*
     )
-    insert into postrider.event (created_at, topic, type, key, headers, payload)
-    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload
+    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
+    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload, m.payload_bytes
     from moved as m
     order by m.lsn, m.id;
     -- By a statement of its own, which sees what others have moved or written meanwhile.
@@ -762,7 +937,23 @@ begin atomic
     where during is null and last_value > 2;
 end;
 
-revoke execute on function postrider.emit_message from public;
+-- Whoever may emit is told so by name; see the guide for a producer's grants.
+do $$
+declare
+    emits regprocedure;
+begin
+    for emits in
+        select p.oid::regprocedure
+        from pg_catalog.pg_proc as p
+        join pg_catalog.pg_class as c on c.relnamespace = p.pronamespace
+        where c.oid = 'postrider.meta'::regclass
+            and p.proname in ('event_emit', 'emit', 'emit_bytes', 'message_emit', 'emit_message', 'emit_message_bytes')
+    loop
+        execute format('revoke execute on function %s from public', emits);
+    end loop;
+end
+$$;
+
 revoke execute on function postrider.message_store from public;
 revoke execute on function postrider.message_move from public;
 revoke execute on function postrider.message_allow from public;
@@ -792,6 +983,7 @@ declare
     found_type regtype;
     id_order text := 'ctid';
     payload text;
+    payload_target text := 'payload_bytes';
     headers text := '';
     event text;
     events bigint := 0;
@@ -807,7 +999,15 @@ begin
                 using errcode = 'undefined_column', hint = 'Say which of its columns to take instead.';
         end if;
         if wanted = payload_column then
-            payload := case when found_type = 'bytea'::regtype then 'new.%I' else 'convert_to(new.%I::text, ''UTF8'')' end;
+            -- A text may be no JSON, and is delivered to the letter all the same.
+            payload := case
+                when found_type in ('bytea'::regtype, 'json'::regtype) then 'new.%I'
+                when found_type = 'jsonb'::regtype then 'new.%I::json'
+                else 'convert_to(new.%I::text, ''UTF8'')'
+            end;
+            if found_type in ('json'::regtype, 'jsonb'::regtype) then
+                payload_target := 'payload';
+            end if;
         end if;
         if wanted = id_column and found_type in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype) then
             id_order := format('new.%I', id_column);
@@ -817,7 +1017,7 @@ begin
         headers := headers || format(', %L, new.%I::text', wanted, wanted);
     end loop;
     event := format(
-        '%L || new.%I::text, coalesce(new.%I::text, %L || new.%I::text), new.%I::text, coalesce(' || payload || ', ''''),
+        '%L || new.%I::text, coalesce(nullif(new.%I::text, ''''), %L || new.%I::text), nullif(new.%I::text, ''''), ' || payload || ',
          json_strip_nulls(json_build_object(''id'', new.%I::text%s))',
         topic_prefix, topic_column, type_column, topic_prefix, topic_column, key_column, payload_column, id_column, headers
     );
@@ -827,18 +1027,18 @@ begin
          set search_path = pg_catalog, pg_temp
          as $trigger$
          begin
-             insert into postrider.event (topic, type, key, payload, headers) values (%s);
+             insert into postrider.event (topic, type, key, %s, headers) values (%s);
              return null;
          end
-         $trigger$', source::oid, event);
+         $trigger$', source::oid, payload_target, event);
     execute format('revoke execute on function postrider.outbox_%s() from public', source::oid);
     execute format(
         'create or replace trigger postrider_outbox after insert on %s
          for each row execute function postrider.outbox_%s()', source, source::oid);
     if existing then
         execute format(
-            'insert into postrider.event (topic, type, key, payload, headers)
-             select %s from %s as new order by %s', event, source, id_order);
+            'insert into postrider.event (topic, type, key, %s, headers)
+             select %s from %s as new order by %s', payload_target, event, source, id_order);
         get diagnostics events = row_count;
     end if;
     return events;

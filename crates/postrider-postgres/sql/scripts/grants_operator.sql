@@ -22,11 +22,12 @@ grant insert on postrider.shard, postrider.audit to role_name;
 grant insert, delete on postrider.position_a, postrider.position_b to role_name;
 grant update (tuning, paused_at, fence) on postrider.subscription to role_name;
 grant update (member_id, epoch) on postrider.shard to role_name;
-grant update (turn, state, attempts, due_at, died_at, edited_payload) on postrider.delivery to role_name;
+grant update (turn, state, attempts, due_at, died_at, edited_payload, edited_payload_bytes) on postrider.delivery to role_name;
 grant delete on postrider.subscription, postrider.delivery to role_name;
 grant select, delete on postrider.schedule to role_name;
 grant insert
-    (name, cron, zone, missed, topic, type, key, payload, headers, created_at, paused_at, next_at, ticked_at)
+    (name, cron, zone, missed, topic, type, key, payload, payload_bytes, headers, created_at, paused_at, next_at,
+    ticked_at)
     on postrider.schedule to role_name;
 grant update (paused_at) on postrider.schedule to role_name;
 grant select on postrider.waiting_event, postrider.switch to role_name;

@@ -31,7 +31,8 @@ grant insert (name, filter, mode, order_rule, on_dead, tuning, shard_count, crea
     on postrider.subscription to role_name;
 grant insert on postrider.attempt to role_name;
 grant insert, truncate on postrider.position_a, postrider.position_b to role_name;
-grant insert (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, due_at, died_at, edited_payload)
+grant insert (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, due_at, died_at, edited_payload,
+    edited_payload_bytes)
     on postrider.delivery to role_name;
 grant update (shard, key, late, turn, parks, state, attempts, due_at, died_at) on postrider.delivery to role_name;
 grant update (tuning, fence) on postrider.subscription to role_name;

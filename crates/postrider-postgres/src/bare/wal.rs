@@ -102,7 +102,7 @@ pub async fn commit_each(url: &str, schema: &str, transactions: u64, events: u64
          do $$ begin
              for n in 1..{transactions} loop
                  insert into {schema}.event (topic, type, key, payload)
-                 select 'order', 'order.created', (n % 1000)::text, decode(repeat('78', 100), 'hex')
+                 select 'order', 'order.created', (n % 1000)::text, to_json(repeat('x', 98))
                  from generate_series(1, {events});
                  commit;
              end loop;

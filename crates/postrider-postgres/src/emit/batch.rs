@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use super::values::{HeadersJson, Typed, Values};
 use super::{EMIT_ALL, INSERT_ALL};
 use crate::statement::Sql;
-use crate::values::{At, For};
+use crate::values::{At, For, JsonBytes};
 
 /// What is stored of some events, column by column.
 #[derive(Default)]
@@ -16,7 +16,8 @@ pub(super) struct Batch<'a> {
     pub(super) topics: Vec<&'a str>,
     pub(super) kinds: Vec<&'a str>,
     pub(super) keys: Vec<Option<&'a str>>,
-    pub(super) payloads: Vec<&'a [u8]>,
+    pub(super) payloads: Vec<Option<JsonBytes<'a>>>,
+    pub(super) payloads_bytes: Vec<Option<&'a [u8]>>,
     pub(super) headers: Vec<Option<HeadersJson<'a>>>,
     pub(super) due_at: Vec<Option<At>>,
     pub(super) due_in: Vec<Option<For>>,
@@ -60,7 +61,8 @@ impl<'a> Batch<'a> {
             (&self.topics, Type::TEXT_ARRAY),
             (&self.kinds, Type::TEXT_ARRAY),
             (&self.keys, Type::TEXT_ARRAY),
-            (&self.payloads, Type::BYTEA_ARRAY),
+            (&self.payloads, Type::JSON_ARRAY),
+            (&self.payloads_bytes, Type::BYTEA_ARRAY),
             (&self.headers, Type::JSON_ARRAY),
             (&self.due_at, Type::TIMESTAMPTZ_ARRAY),
             (&self.due_in, Type::INTERVAL_ARRAY),
@@ -78,11 +80,12 @@ impl<'a> Batch<'a> {
     }
 
     fn push(&mut self, values: Values<'a>) {
-        self.bytes += values.payload.len();
+        self.bytes += values.payload_len();
         self.topics.push(values.topic);
         self.kinds.push(values.kind);
         self.keys.push(values.key);
         self.payloads.push(values.payload);
+        self.payloads_bytes.push(values.payload_bytes);
         self.headers.push(values.headers);
         self.due_at.push(values.due_at);
         self.due_in.push(values.due_in);

@@ -24,7 +24,7 @@ const WHAT: &str = "copy events";
 const HEAD: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// What it ends with: a row of minus one column.
 const END: i16 = -1;
-const COLUMNS: i16 = 6;
+const COLUMNS: i16 = 7;
 const NULL: i32 = -1;
 /// Rows are sent when there is so much of them.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -108,7 +108,8 @@ impl Rows {
         self.put(Some(values.topic.as_bytes()));
         self.put(Some(values.kind.as_bytes()));
         self.put(values.key.map(str::as_bytes));
-        self.put(Some(values.payload));
+        self.put(values.payload.map(|json| json.0));
+        self.put(values.payload_bytes);
         self.put(event.headers().to_json().as_deref().map(str::as_bytes));
         let due_at = event.due_from(self.now).map(|at| At(at).to_bytes());
         self.put(due_at.as_ref().map(<[u8; 8]>::as_slice));

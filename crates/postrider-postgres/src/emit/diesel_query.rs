@@ -19,7 +19,7 @@ use super::values::{Form, HeadersJson, Values};
 use super::{WHAT, id_is_missing};
 use crate::error::from_code;
 use crate::statement::Schema;
-use crate::values::{At, For};
+use crate::values::{At, For, JsonBytes};
 
 /// A statement that returns ids.
 pub(super) struct Statement<T> {
@@ -75,7 +75,8 @@ impl QueryFragment<Pg> for Statement<Values<'_>> {
             Text => values.topic,
             Text => values.kind,
             Nullable<Text> => &values.key,
-            Binary => values.payload,
+            Nullable<Json> => &values.payload,
+            Nullable<Binary> => &values.payload_bytes,
             Nullable<Json> => &values.headers;
             form != Form::InsertAfter => Nullable<Timestamptz> => &values.due_at;
             form != Form::Insert => Nullable<Interval> => &values.due_in;
@@ -93,7 +94,8 @@ impl QueryFragment<Pg> for Statement<Batch<'_>> {
             Array<Text> => &batch.topics,
             Array<Text> => &batch.kinds,
             Array<Nullable<Text>> => &batch.keys,
-            Array<Binary> => &batch.payloads,
+            Array<Nullable<Json>> => &batch.payloads,
+            Array<Nullable<Binary>> => &batch.payloads_bytes,
             Array<Nullable<Json>> => &batch.headers,
             Array<Nullable<Timestamptz>> => &batch.due_at,
             Array<Nullable<Interval>> => &batch.due_in;
@@ -126,6 +128,7 @@ macro_rules! diesel_value {
 
 diesel_value!(At, Timestamptz, self, out => out.write_all(&self.to_bytes())?);
 diesel_value!(For, Interval, self, out => out.write_all(&self.to_bytes())?);
+diesel_value!(JsonBytes<'_>, Json, self, out => out.write_all(self.0)?);
 diesel_value!(HeadersJson<'_>, Json, self, out => serde_json::to_writer(out, self.0)?);
 
 /// The one id that an event has.
@@ -151,7 +154,7 @@ pub(crate) fn from_diesel(error: DieselError, what: &str) -> Error {
     }
 }
 
-/// The code that the server gave, which diesel does not tell. Of what it calls unknown we know the two that people
+/// The code that the server gave, which diesel does not tell. Of what it calls unknown we know those that people
 /// meet by their English texts; a server that speaks another language still has its own words in the error.
 fn code(kind: DatabaseErrorKind, said: &str) -> Option<SqlState> {
     match kind {
@@ -165,6 +168,7 @@ fn code(kind: DatabaseErrorKind, said: &str) -> Option<SqlState> {
         }
         _ if said.starts_with("permission denied") => Some(SqlState::INSUFFICIENT_PRIVILEGE),
         _ if said.ends_with("does not exist") => Some(SqlState::UNDEFINED_TABLE),
+        _ if said.starts_with("stack depth limit exceeded") => Some(SqlState::STATEMENT_TOO_COMPLEX),
         _ => None,
     }
 }
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn statements_name_each_parameter_once_and_in_order() {
-        for (sql, count) in [(INSERT, 6), (INSERT_AFTER, 6), (EMIT, 10), (INSERT_ALL, 7), (EMIT_ALL, 10)] {
+        for (sql, count) in [(INSERT, 7), (INSERT_AFTER, 7), (EMIT, 11), (INSERT_ALL, 8), (EMIT_ALL, 11)] {
             let text = sql.text(&Schema::default());
             let mut rest: &str = &text;
             let mut pieces: Vec<String> =

@@ -113,6 +113,7 @@ struct EventJson<'a> {
     idempotency_key: Option<&'a str>,
     unique_for: Option<String>,
     replace: bool,
+    is_json: bool,
 }
 
 fn values_of(batch: &Batch<'_>) -> Result<[Value; 2]> {
@@ -120,7 +121,11 @@ fn values_of(batch: &Batch<'_>) -> Result<[Value; 2]> {
     let events = serde_json::to_string(&events).map_err(|error| {
         Error::new(ErrorKind::Internal, format!("cannot {WHAT}: {error}")).with_source(error)
     })?;
-    let payloads = batch.payloads.iter().map(|payload| Value::Bytes(Some(payload.to_vec()))).collect();
+    let payload = |n: usize| match batch.payloads[n] {
+        Some(json) => json.0,
+        None => batch.payloads_bytes[n].unwrap_or_default(),
+    };
+    let payloads = (0..batch.len()).map(|n| Value::Bytes(Some(payload(n).to_vec()))).collect();
     Ok([Value::String(Some(events)), Value::Array(ArrayType::Bytes, Some(Box::new(payloads)))])
 }
 
@@ -135,6 +140,7 @@ fn event_json<'a>(batch: &'a Batch<'_>, n: usize) -> EventJson<'a> {
         idempotency_key: batch.idempotency_keys[n].as_deref(),
         unique_for: batch.unique_for[n].map(|For(period)| seconds(period)),
         replace: batch.replaces[n],
+        is_json: batch.payloads[n].is_some(),
     }
 }
 

@@ -28,7 +28,7 @@ use super::values::{Form, HeadersJson, Values};
 use super::{EmitAll, On, POSTRIDER, WHAT, id_is_missing};
 use crate::error::from_code;
 use crate::statement::{Schema, Sql};
-use crate::values::{At, For};
+use crate::values::{At, For, JsonBytes};
 
 /// Marks what is emitted through sqlx. Nobody has to name it.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +105,7 @@ fn arguments_of(values: &Values<'_>) -> Result<PgArguments, BoxDynError> {
     arguments.add(values.kind)?;
     arguments.add(values.key)?;
     arguments.add(values.payload)?;
+    arguments.add(values.payload_bytes)?;
     arguments.add(values.headers)?;
     match values.form() {
         Form::Insert => arguments.add(values.due_at)?,
@@ -126,6 +127,7 @@ fn arguments_of_all(batch: &Batch<'_>) -> Result<PgArguments, BoxDynError> {
     arguments.add(&batch.kinds)?;
     arguments.add(&batch.keys)?;
     arguments.add(&batch.payloads)?;
+    arguments.add(&batch.payloads_bytes)?;
     arguments.add(&batch.headers)?;
     arguments.add(&batch.due_at)?;
     arguments.add(&batch.due_in)?;
@@ -163,6 +165,7 @@ macro_rules! sqlx_value {
 
 sqlx_value!(At, Type::TIMESTAMPTZ, Type::TIMESTAMPTZ_ARRAY, self, buffer => buffer.extend_from_slice(&self.to_bytes()));
 sqlx_value!(For, Type::INTERVAL, Type::INTERVAL_ARRAY, self, buffer => buffer.extend_from_slice(&self.to_bytes()));
+sqlx_value!(JsonBytes<'_>, Type::JSON, Type::JSON_ARRAY, self, buffer => buffer.extend_from_slice(self.0));
 sqlx_value!(HeadersJson<'_>, Type::JSON, Type::JSON_ARRAY, self, buffer => serde_json::to_writer(&mut **buffer, self.0)?);
 
 /// What sqlx has to say; `what` completes the sentence "cannot …".

@@ -10,7 +10,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::{EMIT, INSERT, INSERT_AFTER};
 use crate::statement::Sql;
-use crate::values::{At, For};
+use crate::values::{At, For, JsonBytes};
 
 /// A parameter and its type, which saves asking the server for it.
 pub(super) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -42,7 +42,9 @@ pub(super) struct Values<'a> {
     pub(super) topic: &'a str,
     pub(super) kind: &'a str,
     pub(super) key: Option<&'a str>,
-    pub(super) payload: &'a [u8],
+    /// Of these two at most one: a payload is JSON or bytes, and may be missing.
+    pub(super) payload: Option<JsonBytes<'a>>,
+    pub(super) payload_bytes: Option<&'a [u8]>,
     pub(super) headers: Option<HeadersJson<'a>>,
     pub(super) due_at: Option<At>,
     pub(super) due_in: Option<For>,
@@ -58,11 +60,13 @@ impl<'a> Values<'a> {
             Some(Due::At(at)) => (Some(At(at)), None),
             Some(Due::After(delay)) => (None, Some(For(delay))),
         };
+        let payload = event.payload_bytes().as_ref();
         Self {
             topic: event.topic().as_str(),
             kind: event.kind_or_topic(),
             key: event.ordering_key().map(Key::as_str),
-            payload: event.payload_bytes(),
+            payload: event.is_json().then_some(JsonBytes(payload)),
+            payload_bytes: (!event.is_json() && !payload.is_empty()).then_some(payload),
             headers: (!event.headers().is_empty()).then_some(HeadersJson(event.headers())),
             due_at,
             due_in,
@@ -80,14 +84,20 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Bytes of its payload.
+    pub(super) fn payload_len(&self) -> usize {
+        self.payload.map_or(0, |json| json.0.len()) + self.payload_bytes.map_or(0, <[u8]>::len)
+    }
+
     /// What the statement of its form takes.
     pub(super) fn parameters(&self) -> Vec<Typed<'_>> {
-        let mut parameters: Vec<Typed<'_>> = Vec::with_capacity(10);
-        parameters.extend::<[Typed<'_>; 5]>([
+        let mut parameters: Vec<Typed<'_>> = Vec::with_capacity(11);
+        parameters.extend::<[Typed<'_>; 6]>([
             (&self.topic, Type::TEXT),
             (&self.kind, Type::TEXT),
             (&self.key, Type::TEXT),
-            (&self.payload, Type::BYTEA),
+            (&self.payload, Type::JSON),
+            (&self.payload_bytes, Type::BYTEA),
             (&self.headers, Type::JSON),
         ]);
         match self.form() {

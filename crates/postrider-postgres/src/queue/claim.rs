@@ -18,6 +18,7 @@ use super::hints::{Hints, Ready, Scan};
 use super::lanes::ready_read;
 use super::rows::{events_of, spans_of};
 use crate::error::Doing;
+use crate::event_row::payload_read;
 use crate::session::{Session, Tx};
 use crate::store::Inner;
 use crate::values::{At, For};
@@ -245,7 +246,7 @@ impl Found {
             started: number(6)?,
             finished: number(7)?,
             spans: spans_of(id, row.try_get(8).doing(WHAT)?)?,
-            edited_payload: row.try_get::<_, Option<&[u8]>>(9).doing(WHAT)?.map(Bytes::copy_from_slice),
+            edited_payload: payload_read(row, 9).doing(WHAT)?,
         }))
     }
 

@@ -22,7 +22,8 @@ static COLUMNS: [(&str, Type); FIELDS] = [
     ("type", Type::TEXT),
     ("key", Type::TEXT),
     ("headers", Type::JSON),
-    ("payload", Type::BYTEA),
+    ("payload", Type::JSON),
+    ("payload_bytes", Type::BYTEA),
 ];
 const XID: usize = 0;
 const ID: usize = 1;
@@ -33,7 +34,8 @@ const TYPE: usize = 5;
 const KEY: usize = 6;
 const HEADERS: usize = 7;
 const PAYLOAD: usize = 8;
-const FIELDS: usize = 9;
+const PAYLOAD_BYTES: usize = 9;
+const FIELDS: usize = 10;
 
 /// Reads rows of the log. Where which column is, is found out once for each relation.
 #[derive(Debug, Default)]
@@ -105,21 +107,30 @@ fn unfit(relation: &Relation, told: &str) -> Error {
 
 /// As `event_row.rs` reads one that was selected.
 fn event(cells: &Cells<'_>) -> Result<Event> {
+    let topic = text(cells, TOPIC)?.ok_or_else(|| damaged(TOPIC))?;
     let stored = StoredEvent {
         id: EventId(i64::from_be_bytes(fixed(cells, ID)?)),
-        topic: text(cells, TOPIC)?.ok_or_else(|| damaged(TOPIC))?,
-        kind: text(cells, TYPE)?.ok_or_else(|| damaged(TYPE))?,
+        topic,
+        kind: text(cells, TYPE)?.unwrap_or(topic),
         key: text(cells, KEY)?,
-        payload: match cells[PAYLOAD] {
-            Cell::Binary(payload) => Bytes::copy_from_slice(payload),
-            Cell::Null | Cell::Unchanged | Cell::Text(_) => return Err(damaged(PAYLOAD)),
-        },
+        payload: payload(cells)?,
         headers: text(cells, HEADERS)?,
         created_at: at(cells, CREATED_AT)?.ok_or_else(|| damaged(CREATED_AT))?,
         due_at: at(cells, DUE_AT)?,
         lengths: None,
     };
     Ok(stored.into_event())
+}
+
+/// JSON is the same in both formats, bytes are not.
+fn payload(cells: &Cells<'_>) -> Result<Bytes> {
+    match (cells[PAYLOAD], cells[PAYLOAD_BYTES]) {
+        (Cell::Binary(json) | Cell::Text(json), Cell::Null) => Ok(Bytes::copy_from_slice(json)),
+        (Cell::Null, Cell::Binary(bytes)) => Ok(Bytes::copy_from_slice(bytes)),
+        (Cell::Null, Cell::Null) => Ok(Bytes::new()),
+        (Cell::Null, _) => Err(damaged(PAYLOAD_BYTES)),
+        _ => Err(damaged(PAYLOAD)),
+    }
 }
 
 fn fixed(cells: &Cells<'_>, field: usize) -> Result<[u8; 8]> {
@@ -169,8 +180,11 @@ mod tests {
         let number = |number: i64| Given::Binary(number.to_be_bytes().to_vec());
         let text = |text: &str| Given::Binary(text.as_bytes().to_vec());
         let (key, headers) = (text("42"), text("{\"a\": \"b\"}"));
-        let payload = Given::Binary(vec![0, 255]);
-        vec![number(7), number(8), number(0), Given::Null, text("order"), text("made"), key, headers, payload]
+        let payload = [Given::Null, Given::Binary(vec![0, 255])];
+        let mut values =
+            vec![number(7), number(8), number(0), Given::Null, text("order"), text("made"), key, headers];
+        values.extend(payload);
+        values
     }
 
     fn row(columns: &[(String, u32)], values: &[Given]) -> Row {
@@ -198,6 +212,21 @@ mod tests {
             assert_eq!((event.created_at.as_micros(), event.due_at), (946_684_800_000_000, None));
             columns.rotate_left(1);
             values.rotate_left(1);
+        }
+    }
+
+    #[test]
+    fn a_payload_is_json_or_bytes_or_missing_and_a_type_may_be_missing() {
+        let json = || Given::Binary(br#"{"path": "C:\\new"}"#.to_vec());
+        for (in_json, in_bytes, read) in [
+            (json(), Given::Null, br#"{"path": "C:\\new"}"#.as_slice()),
+            (Given::Null, Given::Binary(vec![0, 255]), [0, 255].as_slice()),
+            (Given::Null, Given::Null, [].as_slice()),
+        ] {
+            let mut values = values();
+            (values[PAYLOAD], values[PAYLOAD_BYTES], values[TYPE]) = (in_json, in_bytes, Given::Null);
+            let event = EventReader::default().read(&row(&columns(), &values)).unwrap().event;
+            assert_eq!((&event.payload[..], event.kind.as_str()), (read, "order"));
         }
     }
 
@@ -235,8 +264,10 @@ mod tests {
             (TOPIC, Given::Null),
             (TYPE, Given::Unchanged),
             (KEY, Given::Binary(b"secret\xff".to_vec())),
-            (PAYLOAD, Given::Null),
             (PAYLOAD, Given::Unchanged),
+            (PAYLOAD, long()),
+            (PAYLOAD_BYTES, Given::Unchanged),
+            (PAYLOAD_BYTES, Given::Text(b"secret".to_vec())),
         ] {
             let mut values = values();
             values[field] = bad;

@@ -12,7 +12,7 @@ use tokio_postgres::types::{FromSql, Type};
 use super::cursor::Cursor;
 use crate::values::At;
 
-const FIELDS: i32 = 6;
+const FIELDS: i32 = 7;
 
 /// An event that was emitted without a row.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,7 +24,10 @@ pub(crate) struct MessageEvent {
     pub(crate) key: Option<String>,
     /// JSON.
     pub(crate) headers: Option<String>,
-    pub(crate) payload: Vec<u8>,
+    /// JSON, if the payload is that.
+    pub(crate) payload: Option<String>,
+    /// Otherwise bytes; there may be none.
+    pub(crate) payload_bytes: Option<Vec<u8>>,
 }
 
 impl MessageEvent {
@@ -47,7 +50,8 @@ impl MessageEvent {
             kind: text(field(&mut cursor, &Type::BYTEA)?.ok_or(Torn)?)?,
             key: field(&mut cursor, &Type::BYTEA)?.map(text).transpose()?,
             headers: field(&mut cursor, &Type::BYTEA)?.map(text).transpose()?,
-            payload: field(&mut cursor, &Type::BYTEA)?.ok_or(Torn)?.to_vec(),
+            payload: field(&mut cursor, &Type::BYTEA)?.map(text).transpose()?,
+            payload_bytes: field(&mut cursor, &Type::BYTEA)?.map(|bytes| bytes.to_vec()),
         };
         cursor.whole(event).ok_or(Torn)
     }
@@ -55,7 +59,13 @@ impl MessageEvent {
     /// Bytes that it takes, about.
     pub(crate) fn bytes(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        self.topic.len() + self.kind.len() + text(&self.key) + text(&self.headers) + self.payload.len()
+        let bytes = self.payload_bytes.as_ref().map_or(0, Vec::len);
+        self.topic.len()
+            + self.kind.len()
+            + text(&self.key)
+            + text(&self.headers)
+            + text(&self.payload)
+            + bytes
     }
 }
 
@@ -92,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    fn written(at: i64, fields: [Option<&[u8]>; 5]) -> Bytes {
+    fn written(at: i64, fields: [Option<&[u8]>; 6]) -> Bytes {
         let mut out = BytesMut::new();
         out.put_i32(FIELDS);
         out.put_u32(Type::TIMESTAMPTZ.oid());
@@ -108,17 +118,19 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let content =
-            written(1, [Some(b"order"), Some(b"order.created"), None, Some(b"{}"), Some(b"\x00\xff")]);
+        let names: [Option<&[u8]>; 4] = [Some(b"order"), Some(b"order.created"), None, Some(b"{}")];
+        let [topic, kind, key, headers] = names;
+        let content = written(1, [topic, kind, key, headers, None, Some(b"\x00\xff")]);
         let event = MessageEvent::read(content).unwrap();
         assert_eq!(event.created_at, 946_684_800_000_001);
         assert_eq!((event.topic.as_str(), event.kind.as_str()), ("order", "order.created"));
         assert_eq!((event.key, event.headers.as_deref()), (None, Some("{}")));
-        assert_eq!(event.payload, [0, 255]);
-        assert!(
-            MessageEvent::read(written(1, [None, Some(b""), None, None, Some(b"")])).is_err(),
-            "no topic"
-        );
+        assert_eq!((event.payload, event.payload_bytes), (None, Some(vec![0, 255])));
+        let content = written(1, [topic, kind, key, headers, Some(b"[1]"), None]);
+        let event = MessageEvent::read(content).unwrap();
+        assert_eq!((event.payload.as_deref(), event.payload_bytes), (Some("[1]"), None));
+        let without = written(1, [None, Some(b""), None, None, None, Some(b"")]);
+        assert!(MessageEvent::read(without).is_err(), "no topic");
     }
 
     proptest! {
@@ -129,7 +141,7 @@ mod tests {
 
         #[test]
         fn a_part_of_a_message_is_none(cut in 0_usize..90, more: u8) {
-            let whole = written(7, [Some(b"topic"), Some(b"type"), Some(b"key"), Some(b"{}"), Some(b"payload")]);
+            let whole = written(7, [Some(b"topic"), Some(b"type"), Some(b"key"), Some(b"{}"), Some(b"1"), Some(b"payload")]);
             prop_assert!(MessageEvent::read(whole.slice(..cut.min(whole.len() - 1))).is_err());
             let mut longer = whole.to_vec();
             longer.push(more);

@@ -12,6 +12,8 @@ use crate::support::{End, Rig, TRACED, Way, on_each_version, order};
 
 on_each_version!(
     payloads_come_back_to_the_byte,
+    json_comes_back_to_the_letter,
+    json_that_is_too_deep_for_the_server_is_refused_in_words,
     topic_type_key_and_headers_come_back,
     delays_count_from_the_emit_and_instants_stay,
     another_schema_has_its_own_events,
@@ -37,13 +39,61 @@ async fn payloads_come_back_to_the_byte(rig: Rig) {
         let events = payloads.iter().map(|payload| Event::new("t").payload(payload.clone())).collect();
         way.emit(&rig, events, End::Commit).await.unwrap();
         let client = rig.client().await;
-        let rows = client.query("select payload from postrider.event order by id", &[]).await.unwrap();
+        let sql = "select coalesce(payload_bytes, ''), payload is null from postrider.event order by id";
+        let rows = client.query(sql, &[]).await.unwrap();
         assert_eq!(rows.len(), payloads.len());
         for (row, payload) in rows.iter().zip(&payloads) {
             assert!(row.get::<_, &[u8]>(0) == &payload[..], "{way:?}: {} bytes changed", payload.len());
+            assert!(row.get::<_, bool>(1), "{way:?}");
         }
         client.batch_execute("truncate postrider.event").await.unwrap();
     }
+}
+
+/// In the column that the server knows to be JSON, beside bytes in one statement.
+async fn json_comes_back_to_the_letter(rig: Rig) {
+    let large = format!("\"{}\"", "\u{ab}".repeat(limits::PAYLOAD_BYTES_MAX / 2 - 1));
+    let nested = format!("{}{}", "[".repeat(1_000), "]".repeat(1_000));
+    let digits = "1234567890".repeat(6);
+    let payloads = [
+        r#"{"path":"C:\\new"}"#,
+        "{\n  \"b\" : 1,\t\"a\":\"it's \\\"quoted\\\"\", \"a\": 2 }\n",
+        r#"{"name": "Zoë \u005a", "none": "\u0000", "half": "\ud800"}"#,
+        digits.as_str(),
+        "[1.10, 1e400, -0]",
+        "null",
+        "\"\"",
+        nested.as_str(),
+        large.as_str(),
+    ];
+    for way in Way::EACH {
+        let mut events: Vec<NewEvent> =
+            payloads.iter().map(|payload| Event::new("t").json_text(*payload)).collect();
+        events.push(Event::new("t").payload(b"\x00".as_slice()));
+        events.push(Event::new("t").json(&["a"]).unwrap());
+        way.emit(&rig, events, End::Commit).await.unwrap();
+        let client = rig.client().await;
+        let sql = "select payload::text, payload_bytes from postrider.event order by id";
+        let rows = client.query(sql, &[]).await.unwrap();
+        let found: Vec<Option<&str>> = rows.iter().map(|row| row.get(0)).collect();
+        let mut wanted: Vec<Option<&str>> = payloads.iter().map(|payload| Some(*payload)).collect();
+        wanted.extend([None, Some("[\"a\"]")]);
+        assert!(found == wanted, "{way:?}");
+        let bytes: Vec<&[u8]> = rows.iter().filter_map(|row| row.get(1)).collect();
+        assert_eq!(bytes, [b"\x00"], "{way:?}");
+        client.batch_execute("truncate postrider.event").await.unwrap();
+    }
+}
+
+/// What the server cannot take is the insert's error, in words.
+async fn json_that_is_too_deep_for_the_server_is_refused_in_words(rig: Rig) {
+    for way in Way::LIBRARIES {
+        let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
+        let error = way.emit(&rig, vec![Event::new("t").json_text(deep)], End::Commit).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{way:?}: {error}");
+        assert!(error.to_string().contains("nested"), "{way:?}: {error}");
+    }
+    assert_eq!(rig.ids().await.len(), 0);
 }
 
 async fn topic_type_key_and_headers_come_back(rig: Rig) {

@@ -7,6 +7,7 @@
 //! | `idempotency` | a repeated emit is harmless, whoever repeats it and whenever |
 //! | `unique` | a key is taken for a period, and given up to whoever replaces |
 //! | `fidelity` | what is emitted is what is stored |
+//! | `sql` | whatever types a client gives its parameters, an event is what they say; limits hold for plain SQL |
 //! | `libraries` | the same holds with every client library |
 //! | `rights` | a producer can emit and nothing else |
 #![cfg(target_os = "linux")]
@@ -18,5 +19,6 @@ mod idempotency;
 mod libraries;
 mod order;
 mod rights;
+mod sql;
 mod support;
 mod unique;

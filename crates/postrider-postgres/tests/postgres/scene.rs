@@ -110,7 +110,7 @@ impl Scene {
         let ids: Vec<String> = kept.iter().map(ToString::to_string).collect();
         self.run(&format!(
             "insert into postrider.kept_event
-                 select id, created_at, due_at, topic, type, key, headers, payload
+                 select id, created_at, due_at, topic, type, key, headers, payload, payload_bytes
                  from postrider.event_{leaf} where id = any('{{{}}}'::bigint[]);
              truncate postrider.event_{leaf}",
             ids.join(",")

@@ -15,14 +15,14 @@ const LEDGER: &str = "
         turn bigint;
     begin
         insert into agg values (which, 1) on conflict (k) do update set n = agg.n + 1 returning n into turn;
-        return postrider.emit_message('order', 'order', which, convert_to(turn::text, 'utf8'));
+        return postrider.emit_message_bytes('order', 'order', which, convert_to(turn::text, 'utf8'));
     end $$";
 const ALLOWED: &str = "select (last_value > extract(epoch from clock_timestamp()) * 1000)::integer from postrider.message_until";
 const EVENTS: &str = "select count(*) from postrider.event";
 const EMITTED: &str = "select coalesce(sum(n), 0)::bigint from agg";
 /// Events that are not the one of their key which should come here.
 const MISPLACED: &str = "select count(*) from (
-    select convert_from(payload, 'utf8')::bigint as n, row_number() over (partition by key order by id) as place
+    select convert_from(payload_bytes, 'utf8')::bigint as n, row_number() over (partition by key order by id) as place
     from postrider.event) as events where n <> place";
 const LOST: &str = "select count(*) from postrider.audit where action = 'messages lost'";
 

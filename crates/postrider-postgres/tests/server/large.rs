@@ -157,7 +157,7 @@ async fn a_large_transaction_is_told_in_bounded_memory() {
     let payload_bytes = (BYTES / rows).max(40);
     run(&large, "begin").await;
     let insert = format!(
-        "insert into postrider.event (topic, type, key, payload)
+        "insert into postrider.event (topic, type, key, payload_bytes)
          select 'large', 'large', 'k' || n % 100, convert_to(repeat('x', {payload_bytes}), 'utf8')
          from generate_series(1, {rows}) as n"
     );

@@ -38,7 +38,7 @@ async fn a_large_transaction_is_delivered_in_bounded_memory() {
     for version in Version::ALL {
         let stage = Stage::on(version).await;
         stage.run(&format!(
-            "insert into postrider.event (topic, type, key, payload)
+            "insert into postrider.event (topic, type, key, payload_bytes)
              select 'order', 'order', 'k' || n % 100, convert_to(repeat('x', 1500), 'utf8')
              from generate_series(1, {ROWS}) as n"
         ));

@@ -35,7 +35,7 @@ async fn wal(db: Database) -> Stage {
 /// Emits in whatever transaction the session is in; how that was written.
 async fn emit_message(session: &Client, key: &str, note: &str) -> String {
     let emit =
-        "select postrider.emit_message('order', 'order', $1, convert_to($2, 'utf8'), '{\"a\": \"b\"}')";
+        "select postrider.emit_message_bytes('order', 'order', $1, convert_to($2, 'utf8'), '{\"a\": \"b\"}')";
     session.query_one(emit, &[&key, &note]).await.unwrap().get(0)
 }
 
@@ -79,13 +79,41 @@ async fn messages_become_events_when_their_transaction_commits_and_only_then() {
         assert_eq!(read_count(&mut owner, 1).await, ["kept"], "{version:?}");
         run(&q, "commit prepared 'one'").await;
         assert_eq!(read_count(&mut owner, 1).await, ["prepared"], "{version:?}");
-        let event = "select concat_ws(' ', topic, type, key, headers::text, octet_length(payload)) from postrider.event
+        let event = "select concat_ws(' ', topic, type, key, headers::text, octet_length(payload_bytes)) from postrider.event
                      order by id limit 1";
         assert_eq!(stage.text(event), "order order b {\"a\": \"b\"} 4", "{version:?}");
         let early = "select count(*) from postrider.event where created_at > clock_timestamp()";
         assert_eq!(stage.number(early), 0, "{version:?}: the time is that of the emit");
         assert_eq!(stage.number(WAITING), 0);
     }
+}
+
+/// By message, while they wait, and as a row.
+#[tokio::test]
+async fn messages_take_json_to_the_letter_however_they_are_written() {
+    let server = logical(Version::V18);
+    let stage = wal(server.create_database()).await;
+    let mut owner = stage.owner("orders").await;
+    let p = stage.session().await;
+    let json = r#"{"path":"C:\\new" , "b":1,"a":"Zo\u00eb \u0000", "a":[1.10]}"#;
+    let emit = async || -> String {
+        p.query_one("select postrider.emit_message('order', null, 42, $1)", &[&json]).await.unwrap().get(0)
+    };
+    assert_eq!(emit().await, "message");
+    assert_eq!(read_count(&mut owner, 1).await, [json]);
+    let Stage { db, store } = stage;
+    drop((owner, store));
+    let stage = Stage::in_database(db).await;
+    until(&stage, "select count(*) from pg_stat_replication", 0).await;
+    stage.run("select pg_drop_replication_slot(slot_name) from pg_replication_slots; select postrider.message_allow(null)");
+    assert_eq!(emit().await, "waiting");
+    stage.store.source_drop("ada").await.unwrap();
+    assert_eq!(emit().await, "row");
+    let mut owner = stage.owner("others").await;
+    assert_eq!(read_count(&mut owner, 3).await, [json; 3]);
+    let rows =
+        "select count(*) from postrider.event where type = 'order' and key = '42' and payload_bytes is null";
+    assert_eq!(stage.number(rows), 3);
 }
 
 /// Anybody may write messages into the write-ahead log.
@@ -96,15 +124,25 @@ async fn messages_of_others_are_no_events() {
     let mut owner = stage.owner("orders").await;
     stage.run(
         "select pg_logical_emit_message(true, 'postrider', record_send(row(now(), 'order'::bytea, 'order'::bytea,
-             null::bytea, null::bytea, 'forged'::bytea))),
+             null::bytea, null::bytea, null::bytea, 'forged'::bytea))),
              pg_logical_emit_message(false, (select prefix from postrider.message_source), 'not of a transaction')",
     );
     let p = stage.session().await;
     emit_message(&p, "k", "1").await;
     assert_eq!(read_count(&mut owner, 1).await, ["1"]);
     assert_eq!(stage.number(EVENTS), 1);
-    let refused = stage.db.try_query("select postrider.emit_message('order', 'order', null, null)");
-    assert!(refused.unwrap_err().contains("a payload"));
+    for (emit, says) in [
+        ("select postrider.emit_message(null, 'order')", "an event has a topic"),
+        ("select postrider.emit_message('order', key => '')", "key is empty"),
+        (
+            "select postrider.emit_message('order', key => repeat('k', 1025))",
+            "key: 1025 bytes, the limit is 1024",
+        ),
+        ("select postrider.emit_message('order', payload => '{')", "invalid input syntax for type json"),
+    ] {
+        let refused = stage.db.try_query(emit).unwrap_err();
+        assert!(refused.contains(says), "{emit}: {refused}");
+    }
 }
 
 /// The place names the message up to which a transaction is stored, and nothing is stored twice.
@@ -113,7 +151,7 @@ async fn a_large_transaction_is_stored_in_parts_and_nothing_twice_when_its_follo
     let server = logical(Version::V18);
     let stage = wal(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
-    let many = "select postrider.emit_message('order', 'order', 'k', convert_to(n::text, 'utf8'))
+    let many = "select postrider.emit_message_bytes('order', 'order', 'k', convert_to(n::text, 'utf8'))
                 from generate_series(0, 29999) as n";
     let p = stage.session().await;
     let ending = async {
@@ -209,7 +247,7 @@ async fn keys_keep_their_order_however_often_messages_are_forbidden_and_allowed(
         until(&stage, EVENTS, total).await;
         assert_eq!(stage.number(WAITING), 0, "{version:?}");
         let inverted = "select count(*) from (
-            select key, convert_from(payload, 'utf8')::integer as n, row_number() over (partition by key order by id) as place
+            select key, convert_from(payload_bytes, 'utf8')::integer as n, row_number() over (partition by key order by id) as place
             from postrider.event) as events where n <> place";
         assert_eq!(stage.number(inverted), 0, "{version:?}: of {total}");
         let waited = "select last_value from postrider.waiting_event_id_seq";

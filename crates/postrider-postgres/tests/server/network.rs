@@ -172,7 +172,7 @@ async fn a_large_commit_while_a_read_waits_hides_nothing_behind_it() {
         // Everything is prepared by now, so that the probe is not held up by what holds up the read.
         assert!(owner.read().await.is_empty());
         let (bulk, p) = (stage.session().await, stage.session().await);
-        let many = "begin; insert into postrider.event (topic, type, key, payload)
+        let many = "begin; insert into postrider.event (topic, type, key, payload_bytes)
                     select 'order', 'order', 'bulk', 'bulk' from generate_series(1, 10000)";
         crate::stage::run(&bulk, many).await;
         emit(&p, "small", "small").await;

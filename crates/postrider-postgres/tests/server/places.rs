@@ -34,8 +34,7 @@ async fn unusual_names_are_no_obstacle() {
         postrider_core::Store::subscription_create(&store, new).await.unwrap();
         let mut owner = Owner::of(&store, "orders").await;
         let p = connect(&url).await;
-        let emit =
-            "insert into select_2.event (topic, type, key, payload) values ('order', 'order', 'k', 'x')";
+        let emit = "insert into select_2.event (topic, type, key, payload_bytes) values ('order', 'order', 'k', 'x')";
         p.batch_execute(emit).await.unwrap();
         assert_eq!(owner.read().await, ["x"], "{version:?}");
         owner.leave().await;

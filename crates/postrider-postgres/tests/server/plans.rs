@@ -63,7 +63,7 @@ async fn fail_and_recover(
         keys.into_iter().map(|key| Lane { key: Key::new(key.to_string()), late: false }).collect();
     let keys: Vec<String> = lanes.iter().map(|lane| format!("'{}'", lane.key)).collect();
     stage.run(&format!(
-        "insert into postrider.event (topic, type, key, payload)
+        "insert into postrider.event (topic, type, key, payload_bytes)
          select 'order', 'order', key, 'x' from generate_series(1, {rows_of_key}), unnest(array[{}]) as key",
         keys.join(",")
     ));

@@ -107,7 +107,7 @@ async fn one_that_fails_is_stuck_or_paused_holds_neither_the_others_nor_the_slot
     let (each, p) = (EVENTS / TRANSACTIONS, stage.session().await);
     for first in (0..EVENTS).step_by(each) {
         let some = format!(
-            "insert into postrider.event (topic, type, key, payload)
+            "insert into postrider.event (topic, type, key, payload_bytes)
              select 'order', 'order', 'k' || n % {KEYS}, convert_to(n::text, 'utf8')
              from generate_series({first}, {first} + {each} - 1) as n"
         );

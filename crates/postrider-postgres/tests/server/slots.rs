@@ -156,7 +156,7 @@ async fn a_slow_receiver_does_not_lose_the_connection() {
     let (_, switches) = stage.store.reading();
     // Not by blocking this thread, which is the follower's as well.
     let p = stage.session().await;
-    let many = "insert into postrider.event (topic, type, key, payload)
+    let many = "insert into postrider.event (topic, type, key, payload_bytes)
                 select 'order', 'order', 'k', convert_to(n::text, 'utf8') from generate_series(0, 8999) as n";
     run(&p, many).await;
     for n in 9_000..9_100 {

@@ -189,7 +189,7 @@ async fn a_transaction_of_which_half_was_done_is_gone_on_with_in_its_middle() {
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     stage.run(
-        "insert into postrider.event (topic, type, key, payload)
+        "insert into postrider.event (topic, type, key, payload_bytes)
          select 'order', 'order', 'k', convert_to(n::text, 'utf8') from generate_series(0, 2999) as n",
     );
     let half = Room { events: 2_000, ..AMPLE };
@@ -224,12 +224,12 @@ async fn a_slot_is_not_held_by_what_others_write_nor_by_who_does_not_read() {
         until(&stage, &format!("select (({BEHIND}) < 1000000)::integer"), 1).await;
         // Nobody reads what is emitted, and there is more of it than anybody keeps.
         stage.run(
-            "insert into postrider.event (topic, type, payload)
+            "insert into postrider.event (topic, type, payload_bytes)
              select 'order', 'order', convert_to(repeat('x', 1000), 'utf8') from generate_series(1, 9000)",
         );
         for n in 0..4 {
             stage.run(&format!(
-                "insert into postrider.event (topic, type, payload)
+                "insert into postrider.event (topic, type, payload_bytes)
                  select 'order', 'order', convert_to('{n}' || repeat('x', 1000), 'utf8') from generate_series(1, 3000)"
             ));
         }
@@ -368,7 +368,7 @@ async fn large_prepared_and_undone_transactions() {
     emit(&q, "b", "kept").await;
     run(&q, "commit").await;
     assert_eq!(read_count(&mut owner, 1).await, ["kept"]);
-    let many = "insert into postrider.event (topic, type, payload)
+    let many = "insert into postrider.event (topic, type, payload_bytes)
                 select 'order', 'order', convert_to(n::text, 'utf8') from generate_series(1, 25000) as n";
     run(&q, many).await;
     let wanted: Vec<String> = (1..=25_000).map(|n| n.to_string()).collect();
@@ -398,7 +398,7 @@ async fn large_transactions_that_are_told_ahead_of_their_commit() {
         until_streaming(&mut owner).await;
         let many = |name: &str| {
             format!(
-                "insert into postrider.event (topic, type, payload)
+                "insert into postrider.event (topic, type, payload_bytes)
                  select 'order', 'order', convert_to('{name} ' || n, 'utf8') from generate_series(1, 3000) as n"
             )
         };

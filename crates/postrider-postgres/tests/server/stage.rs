@@ -83,7 +83,7 @@ pub(crate) async fn until(stage: &Stage, query: &str, wanted: i64) {
 
 /// Emits in whatever transaction the session is in; the payload is a note by which the event is recognised.
 pub(crate) async fn emit(session: &Client, key: &str, note: &str) -> i64 {
-    let insert = "insert into postrider.event (topic, type, key, payload)
+    let insert = "insert into postrider.event (topic, type, key, payload_bytes)
                   values ('order', 'order', $1, convert_to($2, 'utf8')) returning id";
     session.query_one(insert, &[&key, &note]).await.unwrap().get(0)
 }

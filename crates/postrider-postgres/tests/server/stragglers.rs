@@ -10,11 +10,11 @@ use crate::stage::{Owner, Stage, emit, options, run};
 /// More ids than this between a transaction's beginning and its end are worth a word.
 const BUDGET: u32 = 1_000;
 
-const OTHERS: &str = "insert into postrider.event (topic, type, key, payload)
+const OTHERS: &str = "insert into postrider.event (topic, type, key, payload_bytes)
                       select 'order', 'order', 'p' || n % 10, 'other' from generate_series(1, 1000) as n";
 
 /// More than one read brings.
-const MANY: &str = "insert into postrider.event (topic, type, key, payload)
+const MANY: &str = "insert into postrider.event (topic, type, key, payload_bytes)
                     select 'order', 'order', 'a', convert_to('a ' || n, 'utf8') from generate_series(1, 5000) as n";
 
 /// What people are told to run for the first two leaves.

@@ -326,7 +326,7 @@ async fn a_long_writer_delays_nobody_and_is_delivered_once_when_it_commits() {
         for _ in 0..13 {
             run(
                 &p,
-                "insert into postrider.event (topic, type, key, payload)
+                "insert into postrider.event (topic, type, key, payload_bytes)
                  select 'order', 'order', 'p' || n % 10, 'other' from generate_series(1, 1000) as n",
             )
             .await;

@@ -12,6 +12,8 @@ create table postrider_meta (
 --     insert into postrider_event (topic, type, key, payload)
 --     values ('order', 'order.created', '42', '{"total": 12}');
 --
+-- A payload is JSON as text, or bytes as a blob; either is kept to the letter. Without a type the type is the topic.
+--
 -- Leave out id: one below a subscription's position would never be delivered. `autoincrement` because an
 -- id must never be handed out twice, even when the newest rows are gone. The table is not strict, so that
 -- a payload may be text or blob and a key may be a number; and the default of created_at avoids functions
@@ -25,9 +27,9 @@ create table postrider_meta (
 create table postrider_event (
     id integer primary key autoincrement,
     topic text not null,
-    type text not null,
+    type text,
     key text,
-    payload blob not null default x'',
+    payload blob,
     headers text,
     created_at integer not null
         default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),

@@ -6,9 +6,9 @@ use std::time::Duration;
 use postrider_core::emit::set_trace_source;
 use postrider_core::store::EventQuery;
 use postrider_core::time::Clock;
-use postrider_core::{ErrorKind, Event, EventId, Filter, Key, Store, limits};
+use postrider_core::{ErrorKind, Event, EventId, Filter, Key, NewSubscription, Start, Store, limits};
 
-use super::owner::{emit, event_of, refused};
+use super::owner::{Owner, emit, event_of, refused};
 use super::{Kept, Rig};
 
 /// All events of the store, newest first.
@@ -130,6 +130,35 @@ pub async fn payloads_come_back_to_the_byte<R: Rig>(rig: &R) -> Kept {
     for (event, payload) in stored.iter().zip(&payloads) {
         assert!(event.payload[..] == payload[..], "a payload of {} bytes changed", payload.len());
     }
+    Ok(())
+}
+
+/// JSON comes back to the letter: nobody writes it anew, however large it is and however its reader gets it.
+pub async fn json_comes_back_to_the_letter<R: Rig>(rig: &R) -> Kept {
+    let large = format!("\"{}\"", "\u{ab}".repeat(limits::PAYLOAD_BYTES_MAX / 2 - 1));
+    let nested = format!("{}{}", "[".repeat(500), "]".repeat(500));
+    let digits = "1234567890".repeat(6);
+    let payloads = [
+        r#"{"path":"C:\\new"}"#,
+        "{\n  \"b\" : 1,\t\"a\":\"it's \\\"quoted\\\"\", \"a\": 2 }\n",
+        r#"{"name": "Zoë \u005a", "none": "\u0000", "half": "\ud800"}"#,
+        digits.as_str(),
+        "[1.10, 1e400, -0]",
+        "null",
+        nested.as_str(),
+        large.as_str(),
+    ];
+    let new = payloads.iter().map(|payload| Event::new("order").json_text(*payload)).collect();
+    let stored = emit(rig, new).await?;
+    let owner = Owner::create(rig.store(), NewSubscription::new("letters").start(Start::Oldest)).await?;
+    let read = owner.read_all().await?;
+    assert_eq!(read.len(), payloads.len());
+    for ((event, read), payload) in stored.iter().zip(&read).zip(&payloads) {
+        assert!(event.payload[..] == *payload.as_bytes(), "{} bytes changed", payload.len());
+        assert_eq!(**read, *event);
+    }
+    let not_json = rig.store().event_emit(vec![Event::new("order").json_text("total: 12")]).await;
+    assert_eq!(refused(not_json), ErrorKind::Invalid);
     Ok(())
 }
 

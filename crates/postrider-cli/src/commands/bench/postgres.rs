@@ -328,7 +328,7 @@ pub(super) async fn paced(url: &str, stamps: &Arc<Stamps>, rate: u64, emit: Opti
             let began = tokio::time::Instant::now();
             for number in (lane..stamps.sent.len() as u64).step_by(PACED as usize) {
                 tokio::time::sleep_until(began + Duration::from_micros(number * 1_000_000 / rate)).await;
-                let mut payload = PAYLOAD.to_vec();
+                let mut payload = PAYLOAD.as_bytes().to_vec();
                 payload[..8].copy_from_slice(&number.to_le_bytes());
                 let stamp = || stamps.note(&stamps.sent, number);
                 match emit {

@@ -187,7 +187,8 @@ pub(super) async fn latencies(url: &str, specs: &[SinkSpec], seconds: u64) -> Re
     drop(stop);
     running.await.map_err(panicked)??;
     let ours = stamps.latencies(warm);
-    let deliveries = from_memory(&store, committed.min(STAMPED_MAX) as usize, &Bytes::from_static(PAYLOAD));
+    let deliveries =
+        from_memory(&store, committed.min(STAMPED_MAX) as usize, &Bytes::from_static(PAYLOAD.as_bytes()));
     let mut bare = Samples::default();
     bare::ack_times(spec, &deliveries, rate.max(1)).await?.into_iter().for_each(|time| bare.push(time));
     Ok(vec![
@@ -220,7 +221,7 @@ async fn produce(url: &str, stamps: &Arc<AckStamps>, time: Duration) -> Result<f
         tasks.push(tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 let number = stamps.count.fetch_add(1, Ordering::Relaxed);
-                let mut payload = PAYLOAD.to_vec();
+                let mut payload = PAYLOAD.as_bytes().to_vec();
                 payload[..8].copy_from_slice(&number.to_le_bytes());
                 let new = event(number as usize).payload(payload);
                 producer.emit_stamped(new, || stamps.note(&stamps.sent, number)).await?;

@@ -94,7 +94,8 @@ async fn first_events(url: &str, rest: Duration, events: u64) -> Result<Vec<Meas
         let called = Stamp::default();
         // The reader waits while the producer commits, as the relay does.
         let reading = async { reader.next().await.map(|read| read.then(Instant::now)) };
-        let ((), read) = tokio::try_join!(producer.insert_stamped(PAYLOAD, called.stamp()), reading)?;
+        let ((), read) =
+            tokio::try_join!(producer.insert_stamped(PAYLOAD.as_bytes(), called.stamp()), reading)?;
         bare.push(called.until(read));
     }
     drop(stop);

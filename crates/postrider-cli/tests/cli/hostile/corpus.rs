@@ -146,7 +146,9 @@ fn headers(rng: &mut fastrand::Rng) -> String {
         5 => deep(3_000),
         6 => deep(50),
         7 => "{\"\":\"\",\"a:b\":\"c\",\"ü\":\"é\"}".to_owned(),
-        8 => "{\"postrider-priority\":\"999999999999999999999\",\"postrider-expires-at\":\"soon\"}".to_owned(),
+        8 => {
+            "{\"postrider-priority\":\"999999999999999999999\",\"postrider-expires-at\":\"soon\"}".to_owned()
+        }
         _ => "{\"h\":\"a\\nb\\u0001\",\"traceparent\":\"zz\"}".to_owned(),
     }
 }

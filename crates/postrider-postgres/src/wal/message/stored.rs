@@ -86,7 +86,9 @@ pub(super) async fn store(
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     let keys: Vec<Option<&str>> = events.iter().map(|event| event.key.as_deref()).collect();
     let headers: Vec<Option<&str>> = events.iter().map(|event| event.headers.as_deref()).collect();
-    let payloads: Vec<&[u8]> = events.iter().map(|event| event.payload.as_slice()).collect();
+    let payloads: Vec<Option<&str>> = events.iter().map(|event| event.payload.as_deref()).collect();
+    let payloads_bytes: Vec<Option<&[u8]>> =
+        events.iter().map(|event| event.payload_bytes.as_deref()).collect();
     let rows = session
         .change(
             sql!("message_store"),
@@ -103,6 +105,7 @@ pub(super) async fn store(
                 &keys,
                 &headers,
                 &payloads,
+                &payloads_bytes,
             ],
             WHAT,
         )
