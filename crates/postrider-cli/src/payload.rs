@@ -68,32 +68,80 @@ pub(crate) struct PayloadView<'a> {
     payload_base64: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_withheld: Option<bool>,
+    /// Of one that is cut: the first of it, if it is text, and how long it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_beginning: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_cut: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_bytes: Option<u64>,
 }
 
 impl<'a> PayloadView<'a> {
     pub(crate) fn new(payload: &'a [u8]) -> Self {
-        let none = Self { payload: None, payload_base64: None, payload_withheld: None };
         match serde_json::from_slice(payload) {
-            Ok(json) => Self { payload: Some(json), ..none },
-            Err(_) => Self { payload_base64: Some(STANDARD.encode(payload)), ..none },
+            Ok(json) => Self { payload: Some(json), ..Self::none() },
+            Err(_) => Self { payload_base64: Some(STANDARD.encode(payload)), ..Self::none() },
+        }
+    }
+
+    /// One of which there may be the beginning only.
+    pub(crate) fn of_length(payload: &'a [u8], bytes: u64) -> Self {
+        if payload.len() as u64 >= bytes {
+            return Self::new(payload);
+        }
+        let text = text_at_beginning(payload);
+        let base64 = if text.is_none() { Some(STANDARD.encode(payload)) } else { None };
+        Self {
+            payload_beginning: text,
+            payload_base64: base64,
+            payload_cut: Some(true),
+            payload_bytes: Some(bytes),
+            ..Self::none()
         }
     }
 
     /// One that may not be read.
     pub(crate) fn withheld() -> Self {
-        Self { payload: None, payload_base64: None, payload_withheld: Some(true) }
+        Self { payload_withheld: Some(true), ..Self::none() }
+    }
+
+    fn none() -> Self {
+        Self {
+            payload: None,
+            payload_base64: None,
+            payload_withheld: None,
+            payload_beginning: None,
+            payload_cut: None,
+            payload_bytes: None,
+        }
+    }
+}
+
+/// The text that a payload begins with; none if it is not text. Where it was cut, a character may have lost its end.
+fn text_at_beginning(payload: &[u8]) -> Option<&str> {
+    match std::str::from_utf8(payload) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&payload[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
     }
 }
 
 /// What people read instead of a payload that may not be.
 pub(crate) const WITHHELD: &str = "(withheld: this role may not read it)";
 
-/// A payload on one line of a table.
-pub(crate) fn preview(payload: &[u8]) -> String {
-    match std::str::from_utf8(payload) {
-        Ok("") => "(empty)".to_owned(),
-        Ok(text) => text.to_owned(),
-        Err(_) => format!("({}, not text)", text::bytes(payload.len() as u64)),
+/// A payload on one line of a table, of which there may be the beginning only.
+pub(crate) fn preview(payload: &[u8], bytes: u64) -> String {
+    let is_cut = bytes > payload.len() as u64;
+    let text = if is_cut { text_at_beginning(payload) } else { std::str::from_utf8(payload).ok() };
+    match text {
+        Some("") if bytes == 0 => "(empty)".to_owned(),
+        Some("") | None => {
+            format!("({}{})", text::bytes(bytes), if text.is_none() { ", not text" } else { "" })
+        }
+        Some(text) => text.to_owned(),
     }
 }
 
@@ -155,8 +203,8 @@ mod tests {
 
     #[test]
     fn people_get_text_or_a_size() {
-        assert_eq!(preview(b"\xff\x00"), "(2 bytes, not text)");
+        assert_eq!(preview(b"\xff\x00", 2), "(2 bytes, not text)");
         assert_eq!(block(b"a\x1b\nb"), "a\\u{1b}\nb\n");
-        assert_eq!(preview(b""), "(empty)");
+        assert_eq!(preview(b"", 0), "(empty)");
     }
 }

@@ -383,7 +383,11 @@ impl Failure {
     }
 }
 
+/// A text that every store takes: of bounded length, and without NUL characters, which databases cut or refuse.
 fn bounded(mut message: String) -> String {
+    if message.contains('\0') {
+        message = message.replace('\0', "\u{fffd}");
+    }
     if message.len() > limits::ERROR_BYTES_MAX {
         let cut = message.floor_char_boundary(limits::ERROR_BYTES_MAX - 4);
         message.truncate(cut);
@@ -466,5 +470,6 @@ mod tests {
         let failure = Failure::retry("ü".repeat(limits::ERROR_BYTES_MAX));
         assert!(failure.message().len() <= limits::ERROR_BYTES_MAX);
         assert!(failure.message().ends_with('…'));
+        assert_eq!(Failure::retry("a\0b").message(), "a\u{fffd}b", "databases refuse a NUL");
     }
 }

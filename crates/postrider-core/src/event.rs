@@ -1,5 +1,8 @@
 //! What an application emits, and what is stored.
 
+mod listed;
+mod stored;
+
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -14,6 +17,10 @@ use crate::limits;
 use crate::time::Timestamp;
 use crate::unique::{REPLACES_HEADER, Unique};
 
+pub use listed::Listed;
+pub(crate) use stored::Grouped;
+pub use stored::{Flaw, Lengths, StoredEvent, beginning};
+
 /// The number of an event in its store. Ids grow in the order in which a key's owner emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EventId(pub i64);
@@ -27,11 +34,11 @@ impl fmt::Display for EventId {
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub struct $name(SmolStr);
 
         impl $name {
-            /// Takes the text as it is: rows that came by plain SQL are delivered whatever they say.
+            /// Takes the text as it is: rows that came by plain SQL are delivered whatever they say, within the limits.
             /// What is emitted through this library is checked by [`NewEvent::check`].
             pub fn new(text: impl AsRef<str>) -> Self {
                 Self(SmolStr::new(text))
@@ -64,9 +71,35 @@ name! {
     Key
 }
 
+impl fmt::Debug for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Without the key itself, which may name a person.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({} bytes)", self.0.len())
+    }
+}
+
 /// String pairs that travel with an event, in the order in which they were added.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(SmolStr, String)>);
+
+/// How many there are, not what they say.
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Headers({} of {} bytes)", self.0.len(), self.bytes())
+    }
+}
 
 impl Headers {
     /// The value of the first header called `name`.
@@ -82,6 +115,11 @@ impl Headers {
     /// Whether there are none, which is the usual case.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many bytes they are, names and values together.
+    pub fn bytes(&self) -> usize {
+        self.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
     /// Adds a pair, replacing an earlier one of the same name.
@@ -100,41 +138,68 @@ impl Headers {
 
     /// Reads the stored form. A row written by hand may hold anything: `null`, which some clients write for none, is no
     /// headers, and a header that is `null` is left out. Values that are not strings are kept as their JSON text, and what
-    /// is no object at all becomes the single header `malformed`, since a bad header must never lose an event.
+    /// is no object at all becomes the single header `malformed`, since a bad header must never lose an event. What is more
+    /// than an event may have is left out.
     pub fn from_json(text: &str) -> Self {
-        serde_json::from_str::<Option<Self>>(text).map_or_else(
-            |_| Self(vec![(SmolStr::new_static("malformed"), text.to_owned())]),
-            Option::unwrap_or_default,
-        )
+        Self::read(text).unwrap_or_default()
+    }
+
+    /// The same, or in words which limit is broken. However many there are, no more than a limit's worth is looked at.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        if text.trim_ascii() == "null" {
+            return Ok(Self::default());
+        }
+        let mut many = false;
+        let mut json = serde_json::Deserializer::from_str(text);
+        let read = serde::Deserializer::deserialize_map(&mut json, Pairs { many: &mut many });
+        let headers = match read.and_then(|headers| json.end().map(|()| headers)) {
+            Ok(headers) => headers,
+            Err(_) if many => return Err(format!("there are more than {} headers", limits::HEADERS_MAX)),
+            Err(_) => Self(vec![(SmolStr::new_static("malformed"), text.to_owned())]),
+        };
+        let bytes = headers.bytes();
+        if bytes > limits::HEADERS_BYTES_MAX {
+            let (bytes, most) = (Grouped(bytes as u64), Grouped(limits::HEADERS_BYTES_MAX as u64));
+            return Err(format!("the headers have {bytes} bytes, the limit is {most}"));
+        }
+        Ok(headers)
     }
 }
 
-/// Pairs in the order in which they stand, which a map of serde_json would not keep.
-impl<'de> Deserialize<'de> for Headers {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
+/// Pairs in the order in which they stand, which a map of serde_json would not keep. At most
+/// [`limits::HEADERS_MAX`], so that looking for a name among them costs next to nothing.
+struct Pairs<'m> {
+    /// Becomes true if there are more.
+    many: &'m mut bool,
+}
 
-        impl<'de> serde::de::Visitor<'de> for Pairs {
-            type Value = Headers;
+impl<'de> serde::de::Visitor<'de> for Pairs<'_> {
+    type Value = Headers;
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of headers")
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of headers")
+    }
 
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
-                let mut headers = Headers::default();
-                while let Some((name, value)) = map.next_entry::<SmolStr, serde_json::Value>()? {
-                    match value {
-                        serde_json::Value::String(value) => headers.set(name, value),
-                        serde_json::Value::Null => {}
-                        other => headers.set(name, other.to_string()),
-                    }
-                }
-                Ok(headers)
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
+        let mut headers = Headers::default();
+        for _ in 0..=limits::HEADERS_MAX {
+            let Some((name, value)) = map.next_entry::<SmolStr, serde_json::Value>()? else {
+                return Ok(headers);
+            };
+            match value {
+                serde_json::Value::String(value) => headers.set(name, value),
+                serde_json::Value::Null => {}
+                other => headers.set(name, other.to_string()),
             }
         }
+        *self.many = true;
+        Err(serde::de::Error::custom(format_args!("more than {} headers", limits::HEADERS_MAX)))
+    }
+}
 
-        deserializer.deserialize_map(Pairs)
+impl<'de> Deserialize<'de> for Headers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Pairs { many: &mut false })
     }
 }
 
@@ -145,7 +210,7 @@ impl Serialize for Headers {
 }
 
 /// An immutable fact, as stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Event {
     /// Its number in the store.
     pub id: EventId,
@@ -163,6 +228,25 @@ pub struct Event {
     pub created_at: Timestamp,
     /// When it may be delivered, if it was delayed.
     pub due_at: Option<Timestamp>,
+    /// Why it cannot be handed out, if it breaks a limit; then it lacks what does. Handlers and sinks never see one.
+    pub flaw: Option<Box<Flaw>>,
+}
+
+/// What it is and how large, never what it says: an event in a log must not be a leak.
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("id", &self.id.0)
+            .field("topic", &self.topic)
+            .field("type", &self.kind)
+            .field("key", &self.key)
+            .field("payload_bytes", &self.payload.len())
+            .field("headers", &self.headers)
+            .field("created_at", &self.created_at)
+            .field("due_at", &self.due_at)
+            .field("flaw", &self.flaw)
+            .finish()
+    }
 }
 
 impl Event {
@@ -191,9 +275,8 @@ impl Event {
 
     /// How much memory its content takes: what bounds on bytes count.
     pub fn bytes(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         let key = self.key.as_ref().map_or(0, |key| key.as_str().len());
-        self.payload.len() + headers + key + self.topic.as_str().len() + self.kind.as_str().len()
+        self.payload.len() + self.headers.bytes() + key + self.topic.as_str().len() + self.kind.as_str().len()
     }
 
     /// The event's own id among all stores, the same for every subscription: a bare event id would be handed out a second time
@@ -215,7 +298,7 @@ impl Event {
 pub(crate) const GLOBAL_ID_BYTES: usize = 42;
 
 /// An event on its way into a transaction. Made by [`Event::new`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NewEvent {
     pub(crate) topic: Topic,
     pub(crate) kind: Option<Kind>,
@@ -226,9 +309,24 @@ pub struct NewEvent {
     pub(crate) unique: Option<Unique>,
 }
 
+/// As of an [`Event`].
+impl fmt::Debug for NewEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewEvent")
+            .field("topic", &self.topic)
+            .field("type", &self.kind)
+            .field("key", &self.key)
+            .field("payload_bytes", &self.payload_bytes().len())
+            .field("headers", &self.headers)
+            .field("due", &self.due)
+            .field("unique", &self.unique.is_some())
+            .finish()
+    }
+}
+
 /// What an event says, on its way into a store. A store keeps both to the letter; where it has a type for JSON it uses it, so
 /// that people can read and query what they emitted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Payload {
     /// JSON that a serializer wrote.
     Json(Bytes),
@@ -625,6 +723,61 @@ mod tests {
             .collect();
         assert_eq!(left, [("y".into(), "null".into()), ("z".into(), "[null]".into())]);
         assert_eq!(Headers::default().to_json(), None);
+    }
+
+    #[test]
+    fn headers_above_their_limits_are_not_read_further() {
+        let many = |n: usize| {
+            let pairs: Vec<_> = (0..n).map(|n| format!("\"h{n}\":\"v\"")).collect();
+            format!("{{{}}}", pairs.join(","))
+        };
+        assert_eq!(Headers::read(&many(limits::HEADERS_MAX)).unwrap().iter().count(), limits::HEADERS_MAX);
+        assert_eq!(Headers::read(&many(400_000)).unwrap_err(), "there are more than 64 headers");
+        let large = format!("{{\"h\": \"{}\"}}", "v".repeat(limits::HEADERS_BYTES_MAX));
+        assert_eq!(Headers::read(&large).unwrap_err(), "the headers have 16,385 bytes, the limit is 16,384");
+        let malformed = "x".repeat(limits::HEADERS_BYTES_MAX);
+        assert!(Headers::read(&malformed).unwrap_err().starts_with("the headers have"));
+        assert_eq!(Headers::read("{} trailing").unwrap().get("malformed"), Some("{} trailing"));
+    }
+
+    #[test]
+    fn what_is_printed_for_debugging_holds_no_content() {
+        let new = Event::new("order")
+            .kind("order.created")
+            .key("secret-key")
+            .header("name", "secret-value")
+            .payload("secret-payload")
+            .idempotency_key("secret-idempotency");
+        let stored = StoredEvent {
+            id: EventId(7),
+            topic: "order",
+            kind: "order.created",
+            key: Some("secret-key"),
+            headers: Some("{\"name\": \"secret-value\"}"),
+            payload: Bytes::from_static(b"secret-payload"),
+            created_at: Timestamp::from_micros(1),
+            due_at: None,
+            lengths: None,
+        };
+        let event = std::sync::Arc::new(stored.into_event());
+        let origin =
+            crate::delivery::Origin { subscription: "mail".to_owned(), store_id: "store".to_owned() };
+        let delivery = crate::Delivery::new(std::sync::Arc::clone(&event), 1, origin.into());
+        let lane = crate::settle::Lane { key: Key::new("secret-key"), late: false };
+        let schedule = crate::NewSchedule::new("nightly", "@daily", new.clone());
+        for shown in [
+            format!("{new:?}"),
+            format!("{event:#?}"),
+            format!("{delivery:?}"),
+            format!("{lane:?}"),
+            format!("{schedule:?}"),
+        ] {
+            assert!(!shown.contains("secret") && !shown.contains("115, 101, 99"), "{shown}");
+        }
+        let shown = format!("{event:?}");
+        for part in ["id: 7", "\"order.created\"", "payload_bytes: 14", "Key(10 bytes)"] {
+            assert!(shown.contains(part), "{shown}");
+        }
     }
 
     #[test]

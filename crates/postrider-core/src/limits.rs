@@ -1,6 +1,7 @@
 //! Every upper bound in one place.
 //!
-//! What a user may send is bounded here; of rows that arrive by plain SQL, PostgreSQL's schema bounds the same.
+//! What a user may send is bounded here, and by the schema, where rows arrive by plain SQL. What is there all the same is read
+//! without what breaks a limit, and becomes a dead letter: see [`Flaw`](crate::event::Flaw).
 //! What Postrider keeps in memory is bounded by [`SPAN_EVENTS_MAX`], [`SPAN_BYTES_MAX`],
 //! [`UNSETTLED_EVENTS_MAX`] and [`PARKED_KEYS_MAX`].
 
@@ -20,8 +21,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Bytes of one event's headers, names and values together.
 pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of the JSON that headers are stored as, which PostgreSQL's schema checks: each character may be escaped by six, and a
-/// schedule adds its own.
+/// Bytes of the JSON that headers are stored as, which the schema checks: each character may be escaped by six, and a schedule
+/// adds its own.
 pub const HEADERS_JSON_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of a subscription's name.
 pub const SUBSCRIPTION_NAME_BYTES_MAX: usize = 100;
@@ -122,12 +123,19 @@ pub const TICK_LATE_MAX: Duration = Duration::from_secs(60);
 pub const PRUNE_ROWS_MAX: usize = 1_000;
 /// Rows that one listing returns.
 pub const PAGE_ROWS_MAX: usize = 1_000;
+/// Bytes of a payload that a listing shows, and bytes of headers above which it shows none: a page of the largest events there
+/// can be takes about 12 MiB.
+pub const PREVIEW_BYTES_MAX: usize = 4 * 1024;
 
 const _: () = {
     assert!(CHUNK_EVENTS_MAX <= CHUNK_SCAN_MAX);
     assert!(CHUNK_EVENTS_MAX * 2 <= SPAN_EVENTS_MAX, "a read must fit beside the one before it");
     assert!(CHUNK_BYTES_MAX + PAYLOAD_BYTES_MAX <= SPAN_BYTES_MAX);
     assert!(RUN_EVENTS_MAX <= DUE_LOADED_MAX);
+    assert!(
+        HEADERS_JSON_BYTES_MAX >= 6 * HEADERS_BYTES_MAX + 6 * HEADERS_MAX + 2,
+        "what may be emitted can be read"
+    );
     assert!(PAYLOAD_BYTES_MAX <= CHUNK_BYTES_MAX);
     assert!(BLOCK_EVENTS_MAX <= CHUNK_EVENTS_MAX);
     assert!(FIRE_TICKS_MAX <= EMIT_EVENTS_MAX && FIRE_TICKS_MAX <= MISSED_TICKS_MAX);

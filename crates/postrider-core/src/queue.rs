@@ -338,6 +338,7 @@ mod tests {
             headers: all,
             created_at: Timestamp::from_micros(1),
             due_at: None,
+            flaw: None,
         }
     }
 

@@ -111,7 +111,7 @@ pub struct Lane {
 pub struct Room {
     /// Events at the most.
     pub events: usize,
-    /// Bytes of payload at the most, give or take the last event.
+    /// Bytes of their content at the most, give or take the last event.
     pub bytes: usize,
 }
 

@@ -14,6 +14,7 @@
 mod actions;
 
 use std::collections::HashSet;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use serde::Serialize;
 use crate::balance::Survey;
 use crate::delivery::{DeliveryState, Failure};
 use crate::error::Result;
-use crate::event::{Event, EventId, Key, NewEvent};
+use crate::event::{Event, EventId, Key, Listed, NewEvent};
 use crate::filter::Filter;
 use crate::position::{Epoch, Position, Shard, ShardSet};
 use crate::queue::{
@@ -58,10 +59,12 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// [`emit`](crate::emit()). Durable on return.
     fn event_emit(&self, events: Vec<NewEvent>) -> impl Future<Output = Result<Vec<EventId>>> + Send;
 
-    /// Events, newest first.
-    fn event_list(&self, query: EventQuery) -> impl Future<Output = Result<Vec<Event>>> + Send;
+    /// Events, newest first, with the beginning of their payloads: what a page takes is bounded in bytes. No column travels
+    /// further than it is shown, and filters look at the first [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes of
+    /// names.
+    fn event_list(&self, query: EventQuery) -> impl Future<Output = Result<Vec<Listed>>> + Send;
 
-    /// One event, if it is still there.
+    /// One event, if it is still there; whole, but for what breaks a limit.
     fn event_get(&self, id: EventId) -> impl Future<Output = Result<Option<Event>>> + Send;
 
     /// Where an event stands for each subscription that wants it, in the order of their names.
@@ -105,13 +108,13 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Removes a subscription with all its state, and fences the present owner.
     fn subscription_delete(&self, name: &str, actor: &str) -> impl Future<Output = Result<()>> + Send;
 
-    /// Dead letters, oldest event first.
+    /// Dead letters, oldest event first, with the beginning of their payloads.
     fn dead_letter_list(
         &self,
         query: DeadLetterQuery,
     ) -> impl Future<Output = Result<Vec<DeadLetter>>> + Send;
 
-    /// One dead letter with its attempts; `NotFound` if that delivery is not dead.
+    /// One dead letter with its attempts, whole; `NotFound` if that delivery is not dead.
     fn dead_letter_get(&self, letter: &LetterId) -> impl Future<Output = Result<DeadLetter>> + Send;
 
     /// Replaces the payload that a replay will deliver. The event itself stays as it was emitted.
@@ -178,6 +181,10 @@ pub enum Payloads {
 /// chunk, whatever transactions are open, and never one that could still vanish: what it returns is
 /// durable. It must be cheap when nothing is new, since it is called whenever the worker's poll comes
 /// round.
+///
+/// No row may stop a read. Whatever has come by plain SQL, every event that is read, here, among due rows or by a claim, is
+/// made by [`StoredEvent::into_event`](crate::event::StoredEvent): no column that breaks its limit travels in full, and the
+/// event comes with a [`Flaw`](crate::event::Flaw). What a read brings is bounded in bytes of all columns.
 ///
 /// # Writing
 ///
@@ -411,14 +418,16 @@ pub struct LetterId {
 }
 
 /// A delivery that will not be attempted again unless it is replayed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct DeadLetter {
     /// Which one.
     pub letter: LetterId,
     /// The event as it was emitted.
-    pub event: Event,
-    /// The payload that a replay will deliver, if it was edited.
+    pub event: Listed,
+    /// The payload that a replay will deliver, if it was edited; in listings the beginning of it.
     pub edited_payload: Option<Bytes>,
+    /// How long that is; 0 if there is none.
+    pub edited_bytes: u64,
     /// Whether its key waits for it.
     pub holds: bool,
     /// When it died.
@@ -427,6 +436,20 @@ pub struct DeadLetter {
     pub attempts: u32,
     /// What happened at each attempt, oldest first. Empty in listings but for the last one.
     pub history: Vec<AttemptReport>,
+}
+
+/// As of an [`Event`], and without what went wrong: receivers repeat what they were sent.
+impl fmt::Debug for DeadLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("letter", &self.letter)
+            .field("event", &self.event)
+            .field("edited_bytes", &self.edited_bytes)
+            .field("holds", &self.holds)
+            .field("died_at", &self.died_at)
+            .field("attempts", &self.attempts)
+            .finish()
+    }
 }
 
 /// One recorded attempt.

@@ -33,6 +33,22 @@ impl Timestamp {
         self.0
     }
 
+    /// Whether it lies in the years 1 to 9999, so that every receiver can read it.
+    pub const fn is_datable(self) -> bool {
+        self.0 >= Self::EARLIEST.0 && self.0 <= Self::LATEST.0
+    }
+
+    /// The nearest instant that does.
+    #[must_use]
+    pub fn clamp_to_datable(self) -> Self {
+        self.clamp(Self::EARLIEST, Self::LATEST)
+    }
+
+    /// The first instant of the year 1.
+    const EARLIEST: Self = Self(-62_135_596_800_000_000);
+    /// The last one of the year 9999.
+    const LATEST: Self = Self(253_402_300_799_999_999);
+
     /// This instant moved into the future; saturates at the end of time.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {

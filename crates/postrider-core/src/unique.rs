@@ -12,6 +12,7 @@
 //! earlier period has nothing to do with what comes in a later one.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -38,12 +39,24 @@ pub const REPLACES_HEADER: &str = "postrider-replaces";
 /// let event = Event::new("reindex").unique(Unique::new("reindex-7").replace()).due_after(Duration::from_secs(5));
 /// assert!(event.replaces());
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Unique {
     key: String,
     scope: Scope,
     within: Option<Duration>,
     replaces: bool,
+}
+
+/// Without the key itself, which may be made of what the event says.
+impl fmt::Debug for Unique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unique")
+            .field("key_bytes", &self.key.len())
+            .field("scope", &self.scope)
+            .field("within", &self.within)
+            .field("replaces", &self.replaces)
+            .finish()
+    }
 }
 
 /// Where an idempotency key counts.

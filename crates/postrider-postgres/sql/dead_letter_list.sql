@@ -1,4 +1,4 @@
--- Dead letters, oldest event first. A range of subscriptions and of events is one or all of them.
+-- Dead letters, oldest event first, with edited payloads, or with the first $6 characters of them as bytes. A range of subscriptions and of events is one or all of them.
 -- Index: delivery_dead. Locks: none.
 select
     delivery.subscription_id,
@@ -7,8 +7,15 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
-    delivery.edited_payload,
-    delivery.edited_payload_bytes
+    case when $6 >= 1048576 then delivery.edited_payload end,
+    case
+        when $6 >= 1048576 then delivery.edited_payload_bytes
+        else coalesce(
+            substring(delivery.edited_payload_bytes from 1 for $6),
+            convert_to(substr(delivery.edited_payload::text, 1, $6), 'UTF8')
+        )
+    end,
+    coalesce(octet_length(delivery.edited_payload_bytes), octet_length(delivery.edited_payload::text))
 from postrider.delivery as delivery
 join postrider.subscription as subscription on subscription.id = delivery.subscription_id
 where delivery.state = 'dead'

@@ -8,7 +8,8 @@ select
     delivery.died_at,
     delivery.attempts,
     null::json,
-    null::bytea
+    substring(null::bytea from 1 for $6),
+    0
 from postrider.delivery as delivery
 join postrider.subscription as subscription on subscription.id = delivery.subscription_id
 where delivery.state = 'dead'

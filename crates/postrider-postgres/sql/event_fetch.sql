@@ -1,20 +1,12 @@
 -- The log behind $1 up to $2, less what the snapshot $3 saw. What the window's later snapshot does not see is left
 -- out by the reader, which knows every row's xid. Large payloads are fetched by themselves, so that a chunk's size
--- is known before it is sent. The size of JSON is what it takes where it lies, a header of up to four bytes with it, because its
--- length would cost a copy; only what is compressed is looked at.
+-- is known before it is sent.
 -- Index: the leaf's primary key, in its order. Locks: none.
 select xid, id, topic, type, key, case when size <= 32768 then payload end, case when size <= 32768 then payload_bytes end,
-    headers, created_at, due_at, size
+    headers, created_at, due_at, lengths, size
 from (
-    select *,
-        coalesce(
-            octet_length(payload_bytes),
-            case
-                when pg_column_compression(payload) is null then pg_column_size(payload)
-                else octet_length(payload::text)
-            end
-        ) as size
-    from postrider.event_leaf
+    select *
+    from postrider.event_cut as event
     where id > $1
         and id <= $2
         and not pg_visible_in_snapshot(xid, $3)

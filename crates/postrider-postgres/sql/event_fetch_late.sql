@@ -3,18 +3,12 @@
 -- event_fetch.
 -- Index: the leaf's one on (xid, id), which is not there by default. Locks: none.
 select late.xid, late.id, late.topic, late.type, late.key, case when late.size <= 32768 then late.payload end,
-    case when late.size <= 32768 then late.payload_bytes end, late.headers, late.created_at, late.due_at, late.size
+    case when late.size <= 32768 then late.payload_bytes end, late.headers, late.created_at, late.due_at,
+    late.lengths, late.size
 from unnest($3::xid8[]) as straggler (xid)
 cross join lateral (
-    select *,
-        coalesce(
-            octet_length(payload_bytes),
-            case
-                when pg_column_compression(payload) is null then pg_column_size(payload)
-                else octet_length(payload::text)
-            end
-        ) as size
-    from postrider.event_leaf as event
+    select *
+    from postrider.event_cut as event
     where event.xid = straggler.xid
         and event.id > $1
         and event.id <= $2

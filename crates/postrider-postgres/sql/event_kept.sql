@@ -1,5 +1,6 @@
 -- Some events whose leaf was emptied.
 -- Index: primary key. Locks: none.
-select id, topic, type, key, payload, payload_bytes, headers, created_at, due_at
-from postrider.kept_event
+select id, topic, type, key, case when size <= 1048580 then payload end, case when size <= 1048580 then payload_bytes end,
+    headers, created_at, due_at, lengths, size
+from postrider.kept_cut as kept
 where id = any($1)

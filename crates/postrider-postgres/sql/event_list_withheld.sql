@@ -5,7 +5,11 @@ looked as materialized (
     select *
     from (
         (
-            select id, topic, coalesce(type, topic) as type, key
+            select
+                id,
+                case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
+                substr(coalesce(type, topic), 1, 255) as type,
+                case when octet_length(key) <= 1024 then key end as key
             from postrider.event_leaf
             where id >= $1 and id < $2
             order by id desc
@@ -13,7 +17,11 @@ looked as materialized (
         )
         union all
         (
-            select id, topic, coalesce(type, topic) as type, key
+            select
+                id,
+                case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
+                substr(coalesce(type, topic), 1, 255) as type,
+                case when octet_length(key) <= 1024 then key end as key
             from postrider.kept_event
             where id >= $1 and id < $2
             order by id desc
@@ -33,17 +41,37 @@ wanted as (
     limit $7
 ),
 found as (
-    select event.id, topic, type, key, created_at, due_at
+    select
+        event.id,
+        case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
+        case when octet_length(type) <= 255 then type else substr(type, 1, 255) end as type,
+        case when octet_length(key) <= 1024 then key end as key,
+        created_at,
+        due_at,
+        case
+            when octet_length(topic) > 255 or octet_length(type) > 255 or octet_length(key) > 1024
+            then array[octet_length(topic), octet_length(type), octet_length(key), 0]
+        end as lengths
     from wanted
     join postrider.event_leaf as event on event.id = wanted.id
     union all
-    select kept.id, topic, type, key, created_at, due_at
+    select
+        kept.id,
+        case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
+        case when octet_length(type) <= 255 then type else substr(type, 1, 255) end as type,
+        case when octet_length(key) <= 1024 then key end as key,
+        created_at,
+        due_at,
+        case
+            when octet_length(topic) > 255 or octet_length(type) > 255 or octet_length(key) > 1024
+            then array[octet_length(topic), octet_length(type), octet_length(key), 0]
+        end as lengths
     from wanted
     join postrider.kept_event as kept on kept.id = wanted.id
 )
 select
     found.id, found.topic, found.type, found.key, null::json, null::bytea, null::json, found.created_at, found.due_at,
-    seen.count, seen.lowest
+    found.lengths, 0, 0, false, seen.count, seen.lowest
 from (select count(*), min(id) as lowest from looked) as seen
 left join found on true
 order by found.id desc

@@ -8,7 +8,7 @@
 select log.last_value, age('3'::xid), pg_current_snapshot(), log.inserted, pg_current_wal_flush_lsn(),
     subscription.fence, subscription.paused_at is not null, event.xid, event.id, event.topic, event.type, event.key,
     case when event.size <= 32768 then event.payload end, case when event.size <= 32768 then event.payload_bytes end,
-    event.headers, event.created_at, event.due_at, event.size
+    event.headers, event.created_at, event.due_at, event.lengths, event.size
 from (
     select coalesce(pg_sequence_last_value('postrider.event_id_seq'), 0) as last_value,
         pg_current_wal_insert_lsn() as inserted
@@ -16,15 +16,8 @@ from (
 ) as log
 left join postrider.subscription as subscription on subscription.id = $5::bigint
 left join lateral (
-    select *,
-        coalesce(
-            octet_length(payload_bytes),
-            case
-                when pg_column_compression(payload) is null then pg_column_size(payload)
-                else octet_length(payload::text)
-            end
-        ) as size
-    from postrider.event_leaf
+    select *
+    from postrider.event_cut as event
     where id > $1
         and id <= $2
         and not pg_visible_in_snapshot(xid, $3)

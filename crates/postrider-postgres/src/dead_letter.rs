@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
+use postrider_core::event::Listed;
 use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
 use postrider_core::subscription::SubscriptionId;
@@ -15,7 +16,7 @@ use tokio_postgres::Row;
 use crate::attempt::{DeliveryId, attempt_list};
 use crate::audit::Entry;
 use crate::error::Doing;
-use crate::event::{Found, by_right, event_get, log_end};
+use crate::event::{Found, by_right, event_get, event_preview, log_end};
 use crate::event_row::{payload_columns, payload_read};
 use crate::lock::lock_subscription;
 use crate::queue::letters::{Queues, queue_discard, queue_replay};
@@ -25,8 +26,12 @@ use crate::values::At;
 
 /// A page of dead letters, each with its last attempt.
 pub(crate) async fn dead_letter_list(tx: &Tx<'_>, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>> {
-    let found = dead_letter_find(tx, query).await?;
-    letters(tx, found, 1).await
+    let mut found = dead_letter_find(tx, query, limits::PREVIEW_BYTES_MAX).await?;
+    // Characters were counted.
+    let edited = found.iter_mut().filter_map(|dead| dead.edited_payload.as_mut());
+    edited.for_each(|edited| edited.truncate(limits::PREVIEW_BYTES_MAX));
+    let events = event_preview(tx, ids_of(&found)).await?;
+    letters(tx, found, events, 1).await
 }
 
 /// One dead letter with all its attempts.
@@ -37,8 +42,15 @@ pub(crate) async fn dead_letter_get(tx: &Tx<'_>, id: &LetterId) -> Result<DeadLe
         after: None,
         limit: 1,
     };
-    let found = dead_letter_find(tx, &query).await?;
-    letters(tx, found, limits::ATTEMPT_RECORDS_MAX).await?.pop().ok_or_else(|| letter_is_not_dead(id))
+    let found = dead_letter_find(tx, &query, limits::PAYLOAD_BYTES_MAX).await?;
+    let events = event_get(tx, ids_of(&found)).await?;
+    let events = events.into_iter().map(|(id, Found { event, .. })| (id, Listed::whole(event))).collect();
+    let letters = letters(tx, found, events, limits::ATTEMPT_RECORDS_MAX).await?;
+    letters.into_iter().next_back().ok_or_else(|| letter_is_not_dead(id))
+}
+
+fn ids_of(found: &[Dead]) -> BTreeSet<EventId> {
+    found.iter().map(|dead| dead.letter.event_id).collect()
 }
 
 /// Sets the payload that a replay will deliver.
@@ -96,7 +108,7 @@ struct Letters {
 
 impl Letters {
     async fn lock(tx: &Tx<'_>, which: &DeadLetterQuery) -> Result<Self> {
-        let found = dead_letter_find(tx, which).await?;
+        let found = dead_letter_find(tx, which, limits::PREVIEW_BYTES_MAX).await?;
         // In one order for all, so that nobody waits for whom waits for them.
         let subscriptions: BTreeSet<SubscriptionId> = found.iter().map(|dead| dead.subscription_id).collect();
         for id in subscriptions {
@@ -143,6 +155,7 @@ struct Dead {
     died_at: Timestamp,
     attempts: u32,
     edited_payload: Option<Bytes>,
+    edited_bytes: u64,
 }
 
 impl Dead {
@@ -154,6 +167,7 @@ impl Dead {
             died_at: row.try_get::<_, At>(4)?.0,
             attempts: row.try_get::<_, i32>(5)? as u32,
             edited_payload: payload_read(row, 6)?,
+            edited_bytes: row.try_get::<_, Option<i32>>(8)?.unwrap_or(0).max(0) as u64,
         })
     }
 
@@ -162,7 +176,11 @@ impl Dead {
     }
 }
 
-async fn dead_letter_find(tx: &Tx<'_>, query: &DeadLetterQuery) -> Result<Vec<Dead>> {
+async fn dead_letter_find(
+    tx: &Tx<'_>,
+    query: &DeadLetterQuery,
+    edited_bytes_max: usize,
+) -> Result<Vec<Dead>> {
     let what = "list dead letters";
     let (subscription_from, subscription_to) = match &query.subscription {
         Some(name) => {
@@ -178,23 +196,28 @@ async fn dead_letter_find(tx: &Tx<'_>, query: &DeadLetterQuery) -> Result<Vec<De
     };
     let limit = query.limit.min(limits::PAGE_ROWS_MAX) as i64;
     let sql = by_right(tx.payloads(), sql!("dead_letter_list"), sql!("dead_letter_list_withheld"));
-    let rows =
-        tx.query(sql, &[&subscription_from, &subscription_to, &event_from, &event_to, &limit], what).await?;
+    let most = edited_bytes_max as i32;
+    let range = [&subscription_from as _, &subscription_to as _, &event_from as _, &event_to as _];
+    let rows = tx.query(sql, &[range[0], range[1], range[2], range[3], &limit, &most], what).await?;
     rows.iter().map(Dead::read).collect::<Result<_, _>>().doing(what)
 }
 
 /// The letters with their last `history_max` attempts. One whose event is gone is left out; `check` reports it.
-async fn letters(tx: &Tx<'_>, found: Vec<Dead>, history_max: u32) -> Result<Vec<DeadLetter>> {
+async fn letters(
+    tx: &Tx<'_>,
+    found: Vec<Dead>,
+    events: HashMap<EventId, Listed>,
+    history_max: u32,
+) -> Result<Vec<DeadLetter>> {
     let mut history: HashMap<DeliveryId, Vec<AttemptReport>> =
         attempt_list(tx, found.iter().map(Dead::id), history_max).await?;
-    let events: HashMap<EventId, Found> =
-        event_get(tx, found.iter().map(|dead| dead.letter.event_id).collect::<BTreeSet<_>>()).await?;
     let letter = |dead: Dead| {
-        let event = events.get(&dead.letter.event_id)?.event.clone();
+        let event = events.get(&dead.letter.event_id)?.clone();
         Some(DeadLetter {
             history: history.remove(&dead.id()).unwrap_or_default(),
             letter: dead.letter,
             event,
+            edited_bytes: dead.edited_bytes,
             edited_payload: dead.edited_payload,
             holds: dead.holds,
             died_at: dead.died_at,

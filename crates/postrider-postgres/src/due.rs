@@ -19,6 +19,9 @@ use crate::turn::Turn;
 
 const WHAT: &str = "read what is due";
 
+/// Events that are read together before their size is known.
+const STEP_MIN: usize = 16;
+
 /// Heads that one read looks at.
 const HEADS_MAX: usize = 256;
 
@@ -55,8 +58,10 @@ pub(crate) async fn fetch_due(
     }
     let mut read: Vec<Found> = rows.iter().map(Found::read).collect::<Result<_, _>>().doing(WHAT)?;
     let skipped = shorten(&mut read, loaded, room);
-    let events = events_get(&session, &read.iter().map(|row| row.id).collect::<Vec<_>>()).await?;
-    let more = skipped || read.iter().filter(|row| row.place == 0).count() == heads as usize;
+    let (events, looked) = events_that_fit(&session, &read, room).await?;
+    let full = looked < read.len();
+    read.truncate(looked);
+    let more = skipped || full || read.iter().filter(|row| row.place == 0).count() == heads as usize;
     // What is left over is due already.
     let next_in = if more { Some(Duration::ZERO) } else { next_in(next.first())? };
     Ok(DueRows { runs: runs(read, events), next_in })
@@ -128,7 +133,7 @@ fn runs(read: Vec<Found>, mut events: HashMap<EventId, Event>) -> Vec<Run> {
     for row in read {
         let Some(mut event) = events.remove(&row.id) else { continue };
         if let Some(edited) = row.edited_payload {
-            event.payload = edited;
+            event = event.with_payload(edited);
         }
         let due = DueRow {
             event: Arc::new(event),
@@ -146,6 +151,29 @@ fn runs(read: Vec<Found>, mut events: HashMap<EventId, Event>) -> Vec<Run> {
         }
     }
     runs.into_iter().map(|(_, run)| run).collect()
+}
+
+/// The events of the first rows, until their bytes are enough; and how many rows were looked at. They are read some at a time, more
+/// and more while they are small: how large they are is known when they are there.
+async fn events_that_fit(
+    session: &Session,
+    read: &[Found],
+    room: Room,
+) -> Result<(HashMap<EventId, Event>, usize)> {
+    let (mut events, mut looked, mut bytes) = (HashMap::new(), 0, 0);
+    let mut step = STEP_MIN;
+    while looked < read.len() && (bytes < room.bytes || looked == 0) {
+        let next = &read[looked..read.len().min(looked + step)];
+        let found = events_get(session, &next.iter().map(|row| row.id).collect::<Vec<_>>()).await?;
+        let size: usize = found.values().map(Event::bytes).sum();
+        bytes +=
+            size + next.iter().filter_map(|row| row.edited_payload.as_ref()).map(Bytes::len).sum::<usize>();
+        looked += next.len();
+        events.extend(found);
+        let each = (size / next.len().max(1)).max(1);
+        step = (limits::CHUNK_BYTES_MAX / each).min(next.len() * 8).max(STEP_MIN);
+    }
+    Ok((events, looked))
 }
 
 /// Events by id, from their leaves or from what was kept of a leaf that was emptied.

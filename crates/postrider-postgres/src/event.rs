@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use postrider_core::event::Listed;
 use postrider_core::log::{Snapshot, Xid};
 use postrider_core::store::{EventQuery, Payloads};
 use postrider_core::{Event, EventId, Pattern, Result, Timestamp, limits};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
-use crate::event_row::{EVENT_COLUMNS, event_read};
+use crate::event_row::{EVENT_COLUMNS, event_read, preview_read};
 use crate::link::Link;
 use crate::session::Tx;
 use crate::statement::Sql;
@@ -43,6 +44,27 @@ pub(crate) async fn event_get(
             let event = event_read(&row, 0).doing(what)?;
             let xid = row.try_get::<_, Option<XidValue>>(EVENT_COLUMNS).doing(what)?.map(|xid| xid.0);
             found.insert(event.id, Found { event, xid });
+        }
+    }
+    Ok(found)
+}
+
+/// What listings show of those of some events that are there.
+pub(crate) async fn event_preview(
+    tx: &Tx<'_>,
+    ids: impl IntoIterator<Item = EventId>,
+) -> Result<HashMap<EventId, Listed>> {
+    let what = "read events";
+    let mut by_leaf: HashMap<u8, Vec<i64>> = HashMap::new();
+    for id in ids {
+        by_leaf.entry(Turn::of(id).leaf()).or_default().push(id.0);
+    }
+    let mut found = HashMap::new();
+    for (leaf, ids) in by_leaf {
+        let sql = by_right(tx.payloads(), sql!("event_preview"), sql!("event_preview_withheld"));
+        for row in tx.query(sql.on_leaf(leaf), &[&ids], what).await? {
+            let listed = preview_read(&row).doing(what)?;
+            found.insert(listed.id, listed);
         }
     }
     Ok(found)
@@ -96,7 +118,7 @@ async fn event_at_end(tx: &Tx<'_>, sql: Sql, stretch: Stretch) -> Result<Option<
 
 /// A page of events, newest first: turn by turn, with what was kept of each, and at the end what was kept of turns
 /// whose leaf serves another by now. Between the steps others may use the connection.
-pub(crate) async fn event_list(link: &Link, query: &EventQuery) -> Result<Vec<Event>> {
+pub(crate) async fn event_list(link: &Link, query: &EventQuery) -> Result<Vec<Listed>> {
     let mut listing = Listing::new(query);
     let issued = {
         let mut session = link.session().await?;
@@ -127,7 +149,7 @@ struct Listing {
     types: Option<Vec<String>>,
     key: Option<String>,
     limit: usize,
-    found: Vec<Event>,
+    found: Vec<Listed>,
 }
 
 impl Listing {
@@ -170,11 +192,11 @@ impl Listing {
     fn take(&mut self, rows: &[Row]) -> Result<(i64, Option<i64>), tokio_postgres::Error> {
         for row in rows {
             if row.try_get::<_, Option<i64>>(0)?.is_some() {
-                self.found.push(event_read(row, 0)?);
+                self.found.push(preview_read(row)?);
             }
         }
         match rows.first() {
-            Some(row) => Ok((row.try_get(EVENT_COLUMNS)?, row.try_get(EVENT_COLUMNS + 1)?)),
+            Some(row) => Ok((row.try_get(EVENT_COLUMNS + 2)?, row.try_get(EVENT_COLUMNS + 3)?)),
             None => Ok((0, None)),
         }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use postrider_core::log::{LogRow, Probe, Snapshot};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Error, ErrorKind, EventId, Result, limits};
+use postrider_core::{Error, ErrorKind, Event, EventId, Result, limits};
 use tokio_postgres::{Row, RowStream};
 
 use crate::error::Doing;
@@ -155,9 +155,10 @@ impl Reading {
     fn take(&mut self, row: &Row, first: usize) -> Result<bool, tokio_postgres::Error> {
         let xid = row.try_get::<_, XidValue>(first)?.0;
         let event = event_read(row, first + 1)?;
-        let size = row.try_get::<_, Option<i32>>(first + 1 + EVENT_COLUMNS)?.unwrap_or_default() as usize;
+        let size = row.try_get::<_, Option<i32>>(first + EVENT_COLUMNS)?.unwrap_or_default() as usize;
         self.bytes += event.bytes();
-        if size > LARGE_BYTES {
+        // One that is larger than it may be is not fetched.
+        if size > LARGE_BYTES && event.flaw.is_none() {
             self.large.push(self.rows.len());
             self.bytes += size;
         }
@@ -192,8 +193,7 @@ async fn payloads_add(session: &Session, leaf: u8, rows: &mut [LogRow], large: &
         let payload = payloads.remove(&event.id.0).ok_or_else(|| {
             Error::new(ErrorKind::Unavailable, format!("cannot {WHAT}: event {} has just gone", event.id))
         })?;
-        // Nobody else has it yet.
-        Arc::make_mut(event).payload = payload;
+        *event = Arc::new(Event::clone(event).with_payload(payload));
     }
     Ok(())
 }

@@ -9,6 +9,9 @@ use postrider_core::{Error, Result};
 const WRITTEN: &str = "postrider.";
 /// What stands for the leaf that a statement reads.
 const LEAF: &str = "event_leaf";
+/// What stands for the events of that leaf, and for those that were kept, without what breaks a limit.
+const EVENT_CUT: &str = "postrider.event_cut";
+const KEPT_CUT: &str = "postrider.kept_cut";
 /// What stands for the table of positions that is emptied, and for the one that is written.
 const OLD: &str = "position_old";
 const NEW: &str = "position_new";
@@ -62,7 +65,17 @@ impl Sql {
     }
 
     pub(crate) fn text(self, schema: &Schema) -> Cow<'static, str> {
-        let text = schema.fit(self.text);
+        let whole = if self.text.contains(KEPT_CUT) || self.text.contains(EVENT_CUT) {
+            let part = |sql: Self| format!("({})", sql.text);
+            let text = self.text.replace(EVENT_CUT, &part(sql!("event_cut")));
+            Cow::Owned(text.replace(KEPT_CUT, &part(sql!("kept_cut"))))
+        } else {
+            Cow::Borrowed(self.text)
+        };
+        let text: Cow<'static, str> = match whole {
+            Cow::Borrowed(text) => schema.fit(text),
+            Cow::Owned(text) => schema.fit(&text).into_owned().into(),
+        };
         match (self.leaf, self.old) {
             (Some(leaf), _) => text.replace(LEAF, &format!("event_{leaf}")).into(),
             (None, Some(old)) => text.replace(OLD, old.name()).replace(NEW, old.other().name()).into(),
@@ -124,6 +137,12 @@ mod tests {
         let sql = Sql::new("-- Head.\nselect 1 from postrider.event_leaf").on_leaf(7);
         assert_eq!(sql.text(&Schema::new("postrider").unwrap()), "select 1 from postrider.event_7");
         assert_eq!(sql.text(&Schema::new("shop").unwrap()), "select 1 from \"shop\".event_7");
+        let read = Sql::new("select id from postrider.event_cut as event where id = 1").on_leaf(7);
+        let text = read.text(&Schema::new("shop").unwrap());
+        assert!(
+            text.starts_with("select id from (select") && text.contains("from \"shop\".event_7"),
+            "{text}"
+        );
         let sql = Sql::new("insert into postrider.position_new from postrider.position_old");
         assert_eq!(
             sql.emptying(PositionTable::B).text(&Schema::new("postrider").unwrap()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use postrider_core::event::Listed;
 use postrider_core::store::{
     DeadLetter, DeadLetterQuery, DeliveryReport, EventQuery, LetterId, Payloads, Pruned, StoreReport,
     SubscriptionReport, Wake,
@@ -251,7 +252,7 @@ impl Store for PostgresStore {
         Ok(ids)
     }
 
-    async fn event_list(&self, query: EventQuery) -> Result<Vec<Event>> {
+    async fn event_list(&self, query: EventQuery) -> Result<Vec<Listed>> {
         event::event_list(&self.inner.operator, &query).await
     }
 

@@ -9,7 +9,7 @@ use postrider_core::{Delivery, Error, EventId, Failure, ack_in};
 use postrider_postgres::tokio_postgres::types::{ToSql, Type};
 use postrider_postgres::tokio_postgres::{self, NoTls, Transaction};
 use postrider_postgres::{PostgresOptions, PostgresStore, RoleKind, Roles, Work};
-use postrider_testkit::conformance::Ending;
+use postrider_testkit::conformance::{Ending, Planted};
 use postrider_testkit::postgres::{Database, Pooler, PoolerSettings, Startup, Version, shared};
 use postrider_testkit::{ManualClock, Rig};
 
@@ -168,6 +168,33 @@ impl Rig for PostgresRig {
         let rows = self.database.query("select event_id, note from effect order by n");
         let text = |value: &Option<String>| value.clone().expect("both columns are written");
         rows.iter().map(|row| (EventId(text(&row[0]).parse().expect("a number")), text(&row[1]))).collect()
+    }
+
+    async fn plant(&self, row: &Planted) -> EventId {
+        self.database.query(
+            "do $$
+             declare
+                 promise text;
+             begin
+                 for promise in
+                     select conname from pg_constraint where conrelid = 'postrider.event'::regclass and contype = 'c'
+                 loop
+                     execute format('alter table postrider.event drop constraint %I', promise);
+                 end loop;
+             end
+             $$",
+        );
+        let (app, connection) =
+            tokio_postgres::connect(&self.database.url, NoTls).await.expect("the server is there");
+        let connection = tokio::spawn(connection);
+        let insert = "insert into postrider.event (topic, type, key, headers, payload_bytes)
+            values ($1, $2, $3, $4::text::json, $5) returning id";
+        let planted = app
+            .query_one(insert, &[&row.topic, &row.kind, &row.key, &row.headers, &row.payload])
+            .await
+            .expect("a row");
+        connection.abort();
+        EventId(planted.get(0))
     }
 
     async fn audit(&self) -> Option<Vec<String>> {

@@ -19,7 +19,7 @@ use postrider_core::{Error, Event, Position, QueueStore, Result, limits};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::call::{Call, optional};
+use crate::call::{Call, ends_worker, optional};
 use crate::fine_timer::FineTimer;
 use crate::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, Ended, SETTLE_GAPS_EVERY};
 use crate::reader::{Reader, Rested};
@@ -70,7 +70,7 @@ pub(crate) async fn run<S: QueueStore>(store: S, taken: Taken, context: Context)
     let Taken { hold, start, .. } = taken;
     let fed = match store.fed(&hold).await {
         Ok(fed) => fed,
-        Err(error) => return lost("read what was fed", &hold, error).await,
+        Err(error) => return lost("read what was fed", &hold, error, &context).await,
     };
     let began = Instant::now();
     let feeding = Feeding {
@@ -199,7 +199,9 @@ impl<S: QueueStore> Feeding<S> {
                     self.context.fed.news.notify_one();
                 }
             }
-            Happened::Fed(Err(error)) => return lost("feed", &self.hold, error).await.map(Some),
+            Happened::Fed(Err(error)) => {
+                return lost("feed", &self.hold, error, &self.context).await.map(Some);
+            }
             Happened::Fetched(chunk) => {
                 self.reader.fetching = None;
                 return self.fetched(chunk);
@@ -215,13 +217,13 @@ impl<S: QueueStore> Feeding<S> {
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) if error.is_fenced() => return Ok(Some(Ended::Lost)),
-            Err(error) if error.is_retryable() => {
+            Err(error) if ends_worker(&error, self.context.until_idle) => return Err(error),
+            Err(error) => {
                 warn!(subscription = self.hold.subscription.name, %error, "could not read the log; trying again");
                 self.reader.failed(self.error_wait);
                 self.error_wait = (self.error_wait * 2).min(ERROR_WAIT_MAX);
                 return Ok(None);
             }
-            Err(error) => return Err(error),
         };
         self.error_wait = ERROR_WAIT_MIN;
         self.paused = chunk.paused;
@@ -260,11 +262,11 @@ impl<S: QueueStore> Feeding<S> {
 }
 
 /// After an error of which the effect is not known, only the store knows what was written.
-async fn lost(what: &str, hold: &Hold, error: Error) -> Result<Ended> {
+async fn lost(what: &str, hold: &Hold, error: Error, context: &Context) -> Result<Ended> {
     if error.is_fenced() {
         return Ok(Ended::Lost);
     }
-    if !error.is_retryable() {
+    if ends_worker(&error, context.until_idle) {
         return Err(error);
     }
     warn!(subscription = hold.subscription.name, %error, "could not {what}; taking the shards again");

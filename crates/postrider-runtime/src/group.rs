@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::call::ends_worker;
 use crate::feeding;
 use crate::owner::{Context, Ended, Owner};
 use crate::permits::places_again;
@@ -58,6 +59,7 @@ pub(crate) async fn run<S: QueueStore>(store: S, duty: Duty<S>, context: Context
         limit_again: None,
         summary: Summary::default(),
         wait: Duration::ZERO,
+        lost_wait: Duration::ZERO,
         stood_by: false,
         drained: ShardSet::default(),
         silent_since: None,
@@ -83,6 +85,8 @@ struct Group<S: QueueStore> {
     summary: Summary,
     /// Before the store is asked again.
     wait: Duration,
+    /// How long to leave shards alone whose owner was lost soon after it had begun.
+    lost_wait: Duration,
     stood_by: bool,
     /// The shards of owners that have ended in order.
     drained: ShardSet,
@@ -94,6 +98,7 @@ struct Group<S: QueueStore> {
 /// What an owner at work holds.
 struct Held {
     owner: u64,
+    since: Instant,
     shards: ShardSet,
     give: CancellationToken,
 }
@@ -166,7 +171,8 @@ impl<S: QueueStore> Group<S> {
     /// taken meanwhile are found at the next time, and taken anew.
     fn ask(&self) -> impl Future<Output = Result<Asked>> + Send + use<S> {
         let (store, name, wait) = (self.store.clone(), self.duty.subscription.name.clone(), self.wait);
-        let (membership, stands) = (self.context.membership.clone(), !self.context.until_idle);
+        let (membership, until_idle) = (self.context.membership.clone(), self.context.until_idle);
+        let stands = !until_idle;
         let members = self.members();
         let done = if self.context.until_idle { self.drained } else { ShardSet::default() };
         let held = self.held.iter().fold(ShardSet::default(), |all, held| all.union(held.shards));
@@ -189,7 +195,7 @@ impl<S: QueueStore> Group<S> {
             match asked.await {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(Asked::Deleted),
                 // A member that was forgotten is about to be joined anew by the keeper.
-                Err(error) if error.is_retryable() || error.is_fenced() => {
+                Err(error) if error.is_fenced() || !ends_worker(&error, until_idle) => {
                     warn!(subscription = name, %error, "cannot take shards yet; trying again");
                     Ok(Asked::Failed)
                 }
@@ -276,7 +282,7 @@ impl<S: QueueStore> Group<S> {
         }
         self.begun += 1;
         let owner = self.begun;
-        self.held.push(Held { owner, shards, give });
+        self.held.push(Held { owner, since: Instant::now(), shards, give });
         let (store, work) = (self.store.clone(), self.duty.work.clone());
         self.owners.push(match self.duty.subscription.mode {
             Mode::Log => Box::pin(async move {
@@ -292,6 +298,7 @@ impl<S: QueueStore> Group<S> {
 
     fn finish(&mut self, finished: Finished) -> Result<()> {
         let Finished { owner, shards, summary, ended } = finished;
+        let lived = self.held.iter().find(|held| held.owner == owner).map(|held| held.since.elapsed());
         self.held.retain(|held| held.owner != owner);
         self.summary.add(summary);
         self.wait = Duration::ZERO;
@@ -301,6 +308,9 @@ impl<S: QueueStore> Group<S> {
                 debug!(subscription = self.duty.subscription.name, shards = shards.len(), "given back");
             }
             Ended::Lost => {
+                // One that is lost as soon as it has begun may be lost again and again.
+                self.wait = if lived < Some(ERROR_WAIT_MAX) { self.lost_wait } else { Duration::ZERO };
+                self.lost_wait = (self.wait * 2).clamp(ASK_SOON / 4, ERROR_WAIT_MAX);
                 warn!(subscription = self.duty.subscription.name, shards = shards.len(), "shards were lost");
             }
         }

@@ -30,6 +30,9 @@
 //! hand-out holds of both, and the worker gives the second one half of its places at the most: however many keys fail, and
 //! however long their attempts take, the others find a place.
 //!
+//! *Flaws.* An event that breaks a limit takes its turn like any other, alone, and fails for good without being handed out:
+//! what was said of order holds for it and for those behind it. One whose key is too long comes without a key.
+//!
 //! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries and a chunk, due rows at most
 //! [`limits::DUE_LOADED_MAX`]; what is done leaves the span at once, and at most
 //! [`limits::UNSETTLED_EVENTS_MAX`] events are done without being settled. A parked lane of which nothing else is in memory costs a
@@ -59,7 +62,7 @@ use smallvec::SmallVec;
 
 use crate::failures::Failures;
 pub(crate) use compose::Wanted;
-pub(crate) use finish::Attempted;
+pub(crate) use finish::{Attempted, Tally};
 use idle::Idle;
 
 /// What a subscription says about order and failure.
@@ -114,6 +117,8 @@ pub(crate) struct Lanes {
     touched: bool,
     /// What the log has to be told.
     pub(crate) failures: Failures,
+    /// What became of events with a flaw since somebody asked.
+    buried: Tally,
 }
 
 /// One event between being read and being passed by the mark.
@@ -265,6 +270,7 @@ impl Lanes {
             records: Vec::new(),
             touched: false,
             failures: Failures::default(),
+            buried: Tally::default(),
         };
         for lane in &taken.parked {
             lanes.parked += usize::from(lanes.idle.insert(&lane.key, usize::from(lane.late)));

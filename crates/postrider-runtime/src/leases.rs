@@ -296,7 +296,9 @@ impl Leases {
         }
         for (index, event) in row.events.iter().enumerate() {
             let item = Item { row: key, index };
-            if doomed {
+            if let Some(flaw) = &event.flaw {
+                self.bury(item, flaw.reason().to_owned(), now, tally);
+            } else if doomed {
                 let error = format!("its worker has ended {crashes} times while it ran");
                 self.bury(item, error, now, tally);
             } else if let Some(expired) = expires_at(event).filter(|expires| *expires <= at) {

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::breaker::{Breaker, Permission};
-use crate::call::{Call, optional};
+use crate::call::{Call, ends_worker, optional};
 use crate::failures::FailureLog;
 use crate::fine_timer::FineTimer;
 use crate::in_place::InPlace;
@@ -501,7 +501,7 @@ impl<S: LogStore> Owner<S> {
         if error.is_fenced() {
             return Ok(Some(Ended::Lost));
         }
-        if !error.is_retryable() {
+        if ends_worker(&error, self.context.until_idle) {
             return Err(error);
         }
         warn!(subscription = self.origin.subscription, %error, "could not {what}; trying again");

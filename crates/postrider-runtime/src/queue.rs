@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::breaker::{Breaker, Permission};
-use crate::call::{Call, optional};
+use crate::call::{Call, ends_worker, optional};
 use crate::claims::{self, Claims, Doubted, News};
 use crate::failures::FailureLog;
 use crate::fine_timer::FineTimer;
@@ -201,7 +201,7 @@ pub(crate) async fn run<S: QueueStore>(
     handle: Arc<dyn Handle>,
     context: Context,
 ) -> Result<Summary> {
-    let subscription = calls::subscription(&store, &subscription, &context.stop).await?;
+    let subscription = calls::subscription(&store, &subscription, &context).await?;
     let Some(subscription) = subscription else {
         context.gone.cancel();
         return Ok(Summary::default());
@@ -440,7 +440,7 @@ impl<S: QueueStore> Queue<S> {
             self.drain(Ok(()));
             return Ok(());
         }
-        if !error.is_retryable() {
+        if ends_worker(&error, self.context.until_idle) {
             return Err(error);
         }
         warn!(subscription = self.origin.subscription, %error, "could not {what}; trying again");

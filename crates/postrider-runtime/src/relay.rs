@@ -188,7 +188,7 @@ impl<S: QueueStore> Relay<S> {
             shutdown.await;
             Ok(Summary::default())
         } else {
-            supervise(workers, &stop, shutdown).await
+            supervise(workers, &stop, until_idle, shutdown).await
         };
         // The keeper beats until the workers have drained, or the lease could run out meanwhile.
         housekeeping.shutdown().await;
@@ -232,10 +232,12 @@ impl<S: QueueStore> Relay<S> {
     }
 }
 
-/// Waits for all workers. The first failure, or the shutdown, makes all of them drain.
+/// Waits for all workers. The first failure, or the shutdown, makes all of them drain; but those that end by themselves when all is
+/// done are left alone by the failure of another.
 async fn supervise(
     mut workers: JoinSet<Result<Summary>>,
     stop: &CancellationToken,
+    until_idle: bool,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<Summary> {
     let mut summary = Summary::default();
@@ -252,7 +254,9 @@ async fn supervise(
                 None => break,
                 Some(Ok(Ok(worker))) => summary.add(worker),
                 Some(Ok(Err(error))) => {
-                    stop.cancel();
+                    if !until_idle {
+                        stop.cancel();
+                    }
                     failure.get_or_insert(error);
                 }
                 Some(Err(error)) => {

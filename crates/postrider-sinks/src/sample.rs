@@ -16,6 +16,7 @@ pub(crate) fn delivery(id: i64, payload: &[u8]) -> Delivery {
         headers: Headers::default(),
         created_at: Timestamp::from_micros(1_800_000_000_000_000),
         due_at: None,
+        flaw: None,
     };
     let origin = Origin { subscription: "audit".to_owned(), store_id: "s".to_owned() };
     Delivery::new(Arc::new(event), 1, Arc::new(origin))

@@ -8,6 +8,7 @@ select
     delivery.died_at,
     delivery.attempts,
     delivery.edited_payload,
+    octet_length(delivery.edited_payload),
     subscription.mode
 from postrider_delivery as delivery
 join postrider_subscription as subscription on subscription.id = delivery.subscription_id

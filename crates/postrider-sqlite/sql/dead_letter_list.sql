@@ -1,4 +1,4 @@
--- Dead letters, oldest event first. A range of subscriptions and of events is one or all of them.
+-- Dead letters, oldest event first, with the beginning of edited payloads. A range of subscriptions and of events is one or all of them.
 -- Index: postrider_delivery_dead. Locks: none.
 select
     delivery.subscription_id,
@@ -7,7 +7,8 @@ select
     delivery.parks,
     delivery.died_at,
     delivery.attempts,
-    delivery.edited_payload,
+    substr(delivery.edited_payload, 1, 4096),
+    octet_length(delivery.edited_payload),
     subscription.mode
 from postrider_delivery as delivery indexed by postrider_delivery_dead
 join postrider_subscription as subscription on subscription.id = delivery.subscription_id

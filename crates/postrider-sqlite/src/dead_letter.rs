@@ -5,6 +5,7 @@
 //! lanes, since it has the rest of the lane in memory. In mode `queue` nobody has, see `queue_letter`.
 
 use bytes::Bytes;
+use postrider_core::event::Listed;
 use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
 use postrider_core::subscription::SubscriptionId;
@@ -14,15 +15,18 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 use crate::audit::{Auditor, Entry};
 use crate::due::edited;
 use crate::error::Doing;
-use crate::event::{event_get, event_issued};
+use crate::event::{event_get, event_issued, event_preview};
 use crate::queue_letter::{Behind, letter_discard, letter_replay};
 use crate::report::attempt_list;
 use crate::subscription::subscription_get;
 
-/// A page of dead letters, each with its last attempt.
+/// A page of dead letters, each with its last attempt. One whose event is gone is left out; `check` reports it.
 pub(crate) fn dead_letter_list(conn: &Connection, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>> {
     let found = dead_letter_find(conn, query)?;
-    let letters = found.into_iter().filter_map(|dead| letter(conn, dead, 1).transpose());
+    let letters = found.into_iter().filter_map(|dead| {
+        let event = event_preview(conn, dead.letter.event_id).transpose()?;
+        Some(event.and_then(|event| letter(conn, dead, event, 1)))
+    });
     letters.collect()
 }
 
@@ -33,11 +37,10 @@ pub(crate) fn dead_letter_get(conn: &Connection, id: &LetterId) -> Result<DeadLe
         .prepare_cached(sql!("dead_letter_get"))
         .and_then(|mut get| get.query_row((subscription.id.0, id.event_id.0), Dead::read).optional())
         .doing("read a dead letter")?;
-    let letter = match dead {
-        Some(dead) => letter(conn, dead, limits::ATTEMPT_RECORDS_MAX)?,
-        None => None,
-    };
-    letter.ok_or_else(|| letter_is_not_dead(id))
+    let missing = || letter_is_not_dead(id);
+    let dead = dead.ok_or_else(missing)?;
+    let event = event_get(conn, id.event_id)?.ok_or_else(missing)?;
+    letter(conn, dead, Listed::whole(event), limits::ATTEMPT_RECORDS_MAX)
 }
 
 /// Sets the payload that a replay will deliver.
@@ -145,6 +148,7 @@ struct Dead {
     died_at: Timestamp,
     attempts: u32,
     edited_payload: Option<Bytes>,
+    edited_bytes: u64,
     /// Whether its subscription is a queue.
     is_queued: bool,
 }
@@ -158,7 +162,8 @@ impl Dead {
             died_at: Timestamp::from_micros(row.get(4)?),
             attempts: row.get(5)?,
             edited_payload: edited(row, 6)?,
-            is_queued: row.get_ref(7)?.as_str()? == "queue",
+            edited_bytes: row.get::<_, Option<i64>>(7)?.unwrap_or(0).max(0) as u64,
+            is_queued: row.get_ref(8)?.as_str()? == "queue",
         })
     }
 }
@@ -185,18 +190,18 @@ fn dead_letter_find(conn: &Connection, query: &DeadLetterQuery) -> Result<Vec<De
         .doing("list dead letters")
 }
 
-/// The letter with its last `history_max` attempts; none if its event is gone, which `check` reports.
-fn letter(conn: &Connection, dead: Dead, history_max: u32) -> Result<Option<DeadLetter>> {
-    let id = dead.letter.event_id;
-    let Some(event) = event_get(conn, id)? else { return Ok(None) };
-    let history: Vec<AttemptReport> = attempt_list(conn, dead.subscription_id, id, history_max)?;
-    Ok(Some(DeadLetter {
+/// The letter with its last `history_max` attempts.
+fn letter(conn: &Connection, dead: Dead, event: Listed, history_max: u32) -> Result<DeadLetter> {
+    let history: Vec<AttemptReport> =
+        attempt_list(conn, dead.subscription_id, dead.letter.event_id, history_max)?;
+    Ok(DeadLetter {
         letter: dead.letter,
         event,
         edited_payload: dead.edited_payload,
+        edited_bytes: dead.edited_bytes,
         holds: dead.holds,
         died_at: dead.died_at,
         attempts: dead.attempts,
         history,
-    }))
+    })
 }

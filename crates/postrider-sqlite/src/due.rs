@@ -114,11 +114,11 @@ impl Load<'_> {
     fn load(&mut self, id: EventId, row: RowRead) -> Result<Option<DueRow>> {
         let Some(mut event) = event_get(self.conn, id)? else { return Ok(None) };
         if let Some(edited) = row.edited_payload {
-            event.payload = edited;
+            event = event.with_payload(edited);
         }
         self.taken.insert(id);
         self.room.events = self.room.events.saturating_sub(1);
-        self.room.bytes = self.room.bytes.saturating_sub(event.payload.len().max(1));
+        self.room.bytes = self.room.bytes.saturating_sub(event.bytes().max(1));
         let event: Arc<Event> = Arc::new(event);
         Ok(Some(DueRow { event, attempts: row.attempts, turn: row.turn, discarded: row.discarded }))
     }

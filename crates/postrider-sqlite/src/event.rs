@@ -1,5 +1,6 @@
 //! What people see of the log: single events and pages of them.
 
+use postrider_core::event::{Listed, beginning};
 use postrider_core::store::EventQuery;
 use postrider_core::{Event, EventId, NewEvent, Result, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Transaction};
@@ -27,6 +28,13 @@ pub(crate) fn event_get(conn: &Connection, id: EventId) -> Result<Option<Event>>
         .doing("read an event")
 }
 
+/// What a listing shows of one event.
+pub(crate) fn event_preview(conn: &Connection, id: EventId) -> Result<Option<Listed>> {
+    conn.prepare_cached(sql!("event_preview"))
+        .and_then(|mut get| get.query_row([id.0], event_row::event_preview).optional())
+        .doing("read an event")
+}
+
 /// All events that a connection sees, oldest first, those of its own transaction included that is not committed yet. It reads
 /// every one of them: for tests.
 ///
@@ -48,8 +56,8 @@ pub(crate) fn event_get(conn: &Connection, id: EventId) -> Result<Option<Event>>
 /// ```
 pub fn events_seen_by(conn: &Connection) -> Result<Vec<Event>> {
     let read = || {
-        let mut list = conn.prepare_cached(sql!("event_list"))?;
-        let rows = list.query_map([i64::MAX], event_row::event_read)?;
+        let mut list = conn.prepare_cached(sql!("event_fetch_cut"))?;
+        let rows = list.query_map([i64::MIN], event_row::event_read)?;
         rows.collect::<rusqlite::Result<Vec<Event>>>()
     };
     let mut events = read().doing("list events")?;
@@ -60,7 +68,7 @@ pub fn events_seen_by(conn: &Connection) -> Result<Vec<Event>> {
 /// A listing under way.
 pub(crate) struct Listing {
     pub(crate) query: EventQuery,
-    pub(crate) found: Vec<Event>,
+    pub(crate) found: Vec<Listed>,
     pub(crate) done: bool,
 }
 
@@ -79,6 +87,7 @@ impl Listing {
         let limit = self.query.limit.min(limits::PAGE_ROWS_MAX);
         let before = self.query.before.map_or(i64::MAX, |id| id.0);
         let mut list = conn.prepare_cached(sql!("event_list"))?;
+        let mut preview = conn.prepare_cached(sql!("event_preview"))?;
         let mut rows = list.query([before])?;
         for _ in 0..LIST_SCAN_MAX {
             let Some(row) = rows.next()? else {
@@ -88,10 +97,11 @@ impl Listing {
             self.query.before = Some(event_row::event_id(row)?);
             let topic = event_row::text(row.get_ref(1)?);
             let kind = event_row::kind(row, &topic)?;
-            let wanted = self.query.filter.matches(&topic, &kind)
+            let wanted = self.query.filter.matches(beginning(&topic), beginning(&kind))
                 && (self.query.key.is_none() || self.query.key == event_row::key(row)?);
             if wanted {
-                self.found.push(event_row::event_read_named(row, &topic, &kind)?);
+                self.found
+                    .extend(preview.query_row([row.get::<_, i64>(0)?], event_row::event_preview).optional()?);
             }
             if self.found.len() >= limit {
                 self.done = true;
@@ -115,7 +125,10 @@ pub(crate) fn event_oldest(conn: &Connection, after: EventId) -> Result<Option<(
     conn.prepare_cached(sql!("event_oldest"))
         .and_then(|mut oldest| {
             oldest
-                .query_row([after.0], |row| Ok((EventId(row.get(0)?), Timestamp::from_micros(row.get(1)?))))
+                .query_row([after.0], |row| {
+                    let at = event_row::integer(row.get_ref(1)?).unwrap_or_default();
+                    Ok((EventId(row.get(0)?), Timestamp::from_micros(at)))
+                })
                 .optional()
         })
         .doing("find the oldest event")

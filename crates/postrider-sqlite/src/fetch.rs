@@ -1,13 +1,17 @@
 //! Reading on in the log.
 //!
 //! This is the path that every event takes, so a row costs no more than what it brings: the filter looks
-//! at SQLite's own memory, and only what is wanted is copied.
+//! at SQLite's own memory, and only what is wanted is copied. SQLite loads a row whole; that it loads none that is far too
+//! large is its own limit on the length of a value, which costs nothing. A row above it is met once in a blue moon: then the
+//! same stretch is read by a statement that looks at lengths first.
 
 use std::sync::Arc;
 
+use postrider_core::event::beginning;
 use postrider_core::settle::{Chunk, HeldShard, Hold, MemberId, Room};
 use postrider_core::{EventId, Position, Result, Shard, limits};
-use rusqlite::Connection;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode};
 
 use crate::connection::{Reader, read};
 use crate::error::Doing;
@@ -79,11 +83,35 @@ fn data_version(conn: &Connection) -> Result<i64> {
         .doing("ask whether the database has changed")
 }
 
+/// Of `event_fetch`.
+const FETCH_COLUMNS: usize = 8;
+
 fn empty(after: Position, paused: bool) -> Chunk {
     Chunk { paused, ..Chunk::empty(after) }
 }
 
+/// Above what an event may hold in one column, and far below what would hurt.
+const COLUMN_BYTES_MAX: i32 = 2 * limits::PAYLOAD_BYTES_MAX as i32;
+
 fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite::Result<Chunk> {
+    let usual = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, COLUMN_BYTES_MAX)?;
+    let chunk = scan_by(conn, sql!("event_fetch"), hold, after, room);
+    conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, usual)?;
+    match chunk {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::TooBig) => {
+            scan_by(conn, sql!("event_fetch_cut"), hold, after, room)
+        }
+        chunk => chunk,
+    }
+}
+
+fn scan_by(
+    conn: &Connection,
+    statement: &str,
+    hold: &Hold,
+    after: Position,
+    room: Room,
+) -> rusqlite::Result<Chunk> {
     let events_max = room.events.min(limits::CHUNK_EVENTS_MAX);
     let bytes_max = room.bytes.min(limits::CHUNK_BYTES_MAX);
     let filter = &hold.subscription.filter;
@@ -92,7 +120,8 @@ fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite
         hold.shards.len() == usize::from(SHARDS) && hold.shards.iter().all(|held| held.position <= after);
     let mut chunk = empty(after, false);
     let (mut bytes, mut scanned) = (0, 0);
-    let mut select = conn.prepare_cached(sql!("event_fetch"))?;
+    let mut select = conn.prepare_cached(statement)?;
+    let with_lengths = select.column_count() > FETCH_COLUMNS;
     let mut rows = select.query([after.last_id.0])?;
     loop {
         if chunk.events.len() >= events_max || bytes >= bytes_max || scanned >= limits::CHUNK_SCAN_MAX {
@@ -105,10 +134,15 @@ fn scan(conn: &Connection, hold: &Hold, after: Position, room: Room) -> rusqlite
         chunk.end = after.at(id);
         let topic = event_row::text(row.get_ref(1)?);
         let kind = event_row::kind(row, &topic)?;
-        if !filter.matches(&topic, &kind) || !(holds_all || is_held(hold, id, row)?) {
+        let names = (beginning(&topic), beginning(&kind));
+        if !filter.matches(names.0, names.1) || !(holds_all || is_held(hold, id, row)?) {
             continue;
         }
-        let event = event_row::event_read_named(row, &topic, &kind)?;
+        let event = if with_lengths {
+            event_row::event_read(row)?
+        } else {
+            event_row::event_read_named(row, &topic, &kind)?
+        };
         bytes += event.bytes();
         chunk.events.push(Arc::new(event));
     }

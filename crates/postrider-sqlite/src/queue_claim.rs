@@ -248,11 +248,11 @@ fn events_of(conn: &Connection, spans: &Spans, edited: Option<&Bytes>) -> rusqli
     let mut events = Vec::with_capacity(spans.count());
     let mut read = conn.prepare_cached(sql!("event_span"))?;
     for [first, length] in spans.to_pairs().as_chunks::<2>().0 {
-        let mut rows = read.query((first, first + length))?;
+        let mut rows = read.query((first, first.saturating_add(*length)))?;
         while let Some(row) = rows.next()? {
             let mut event = event_row::event_read(row)?;
             if let Some(edited) = edited {
-                event.payload = edited.clone();
+                event = event.with_payload(edited.clone());
             }
             if !is_superseded(conn, &event)? {
                 events.push(Arc::new(event));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::balance::Survey;
+use postrider_core::event::Listed;
 use postrider_core::queue::{
     Ask, Claimed, EventProgress, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token,
 };
@@ -177,7 +178,7 @@ impl Store for SqliteStore {
         self.change(move |tx| event::event_emit(tx, &events, now)).await
     }
 
-    async fn event_list(&self, query: EventQuery) -> Result<Vec<Event>> {
+    async fn event_list(&self, query: EventQuery) -> Result<Vec<Listed>> {
         let mut listing = Listing::new(query);
         while !listing.done {
             listing = self

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use postrider_core::settle::MemberId;
 use postrider_core::{Delivery, Error, EventId, Failure, ack_in};
 use postrider_sqlite::{SqliteOptions, SqliteStore, Work, rusqlite};
-use postrider_testkit::conformance::Ending;
+use postrider_testkit::conformance::{Ending, Planted};
 use postrider_testkit::{ManualClock, Rig};
 use rusqlite::{Connection, TransactionBehavior};
 use tempfile::TempDir;
@@ -94,6 +94,15 @@ impl Rig for SqliteRig {
         let rows =
             effects.query_map([], |row| Ok((EventId(row.get(0)?), row.get(1)?))).expect("it can be read");
         rows.collect::<Result<_, _>>().expect("each row can be read")
+    }
+
+    async fn plant(&self, row: &Planted) -> EventId {
+        let raw = self.raw();
+        raw.pragma_update(None, "ignore_check_constraints", true).expect("SQLite knows it");
+        let insert =
+            "insert into postrider_event (topic, type, key, headers, payload) values (?1, ?2, ?3, ?4, ?5)";
+        raw.execute(insert, (&row.topic, &row.kind, &row.key, &row.headers, &row.payload)).expect("a row");
+        EventId(raw.last_insert_rowid())
     }
 
     async fn audit(&self) -> Option<Vec<String>> {

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use postrider_core::balance::Survey;
+use postrider_core::event::{Listed, StoredEvent};
 use postrider_core::queue::{
     Ask, Claimed, EventProgress, Extended, Fed, Feed, QueueSettle, QueueSettled, Swept, Token,
 };
@@ -144,6 +145,11 @@ impl MemoryStore {
     pub fn with_interference(mut self, interference: Arc<dyn Interference>) -> Self {
         self.interference = Some(interference);
         self
+    }
+
+    /// Puts an event into the log past all checks, as plain SQL may. Its id is given.
+    pub fn plant(&self, stored: StoredEvent<'_>) -> EventId {
+        self.lock().plant(stored)
     }
 
     /// Makes it known that the member's process is dead, as a lock on a file or a closed connection does.
@@ -277,7 +283,7 @@ impl Store for MemoryStore {
         self.call_and_wake("event_emit", |state, time| state.emit(&events, time)).await
     }
 
-    async fn event_list(&self, query: EventQuery) -> Result<Vec<Event>> {
+    async fn event_list(&self, query: EventQuery) -> Result<Vec<Listed>> {
         self.call("event_list", None, |state, _| Ok(state.event_list(&query))).await
     }
 

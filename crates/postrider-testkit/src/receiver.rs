@@ -88,6 +88,7 @@ impl Stage {
             headers: own,
             created_at: Timestamp::from_micros(1_800_000_000_000_000 + self.last_id),
             due_at: None,
+            flaw: None,
         };
         Delivery::new(Arc::new(event), 1, Arc::clone(&self.origin))
     }

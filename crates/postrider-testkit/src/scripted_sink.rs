@@ -259,6 +259,7 @@ mod tests {
             headers: Headers::default(),
             created_at: Timestamp::from_micros(0),
             due_at: None,
+            flaw: None,
         };
         let origin = Origin { subscription: "orders".to_owned(), store_id: "s".to_owned() };
         Delivery::new(Arc::new(event), attempt, Arc::new(origin))

@@ -1,8 +1,10 @@
 //! The memory store keeps every promise of the contract.
 
+use postrider_core::event::StoredEvent;
 use postrider_core::settle::MemberId;
+use postrider_core::time::Clock;
 use postrider_core::{Delivery, Error, EventId, Failure};
-use postrider_testkit::conformance::Ending;
+use postrider_testkit::conformance::{Ending, Planted};
 use postrider_testkit::{ManualClock, MemoryStore, MemoryTx, MemoryWork, Rig};
 
 struct MemoryRig {
@@ -57,6 +59,20 @@ impl Rig for MemoryRig {
 
     async fn effects(&self) -> Vec<(EventId, String)> {
         self.store.effects()
+    }
+
+    async fn plant(&self, row: &Planted) -> EventId {
+        self.store.plant(StoredEvent {
+            id: EventId(0),
+            topic: &row.topic,
+            kind: &row.kind,
+            key: row.key.as_deref(),
+            headers: row.headers.as_deref(),
+            payload: row.payload.clone().into(),
+            created_at: self.clock.now(),
+            due_at: None,
+            lengths: None,
+        })
     }
 
     async fn audit(&self) -> Option<Vec<String>> {

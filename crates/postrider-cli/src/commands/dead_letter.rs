@@ -198,8 +198,11 @@ impl<'a> LetterView<'a> {
     fn new(letter: &'a DeadLetter, payloads: Payloads) -> Self {
         Self {
             subscription: &letter.letter.subscription,
-            event: EventView::new(&letter.event, payloads),
-            edited: letter.edited_payload.as_deref().map(PayloadView::new),
+            event: EventView::listed(&letter.event, payloads),
+            edited: letter
+                .edited_payload
+                .as_deref()
+                .map(|edited| PayloadView::of_length(edited, letter.edited_bytes)),
             holds: letter.holds,
             died_at: letter.died_at,
             attempts: letter.attempts,
@@ -322,6 +325,7 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
+    use postrider_core::event::Listed;
     use postrider_core::store::AttemptReport;
 
     use super::*;
@@ -334,8 +338,9 @@ mod tests {
     fn letter() -> DeadLetter {
         DeadLetter {
             letter: LetterId { subscription: "audit".to_owned(), event_id: EventId(7) },
-            event: sample(7),
+            event: Listed::whole(sample(7)),
             edited_payload: Some(Bytes::from_static(b"{\"total\": 10}")),
+            edited_bytes: 13,
             holds: true,
             died_at: "2026-11-15T08:29:00Z".parse().unwrap(),
             attempts: 20,

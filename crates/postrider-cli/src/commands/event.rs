@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use postrider_core::event::Listed;
 use postrider_core::store::{
     ActionReport, AttemptReport, Cancelled, DeliveryAction, DeliveryReport, EventQuery, LetterId, Payloads,
     ProgressReport,
@@ -48,7 +49,7 @@ async fn list<S: Store>(store: &S, args: EventListArgs, context: &Context<'_>) -
     let limit = args.limit as usize;
     let query = EventQuery { filter, key: args.key.map(Key::new), before: args.before, limit };
     let events = store.event_list(query).await?;
-    let view = |event| EventView::new(event, store.payloads());
+    let view = |event| EventView::listed(event, store.payloads());
     context.output.show(&List(events.iter().map(view).collect()))?;
     match events.last() {
         None => context.output.note("no events match"),
@@ -192,11 +193,18 @@ pub(super) struct EventView<'a> {
     #[serde(flatten)]
     payload: PayloadView<'a>,
     headers: Option<&'a Headers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers_cut: Option<bool>,
     created_at: Timestamp,
     due_at: Option<Timestamp>,
+    /// Why it is not handed out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flaw: Option<&'a str>,
     /// None if it is withheld.
     #[serde(skip)]
     bytes: Option<&'a [u8]>,
+    #[serde(skip)]
+    length: u64,
 }
 
 impl<'a> EventView<'a> {
@@ -209,10 +217,24 @@ impl<'a> EventView<'a> {
             key: event.key.as_ref().map(Key::as_str),
             payload: if is_shown { PayloadView::new(&event.payload) } else { PayloadView::withheld() },
             headers: is_shown.then_some(&event.headers),
+            headers_cut: None,
             created_at: event.created_at,
             due_at: event.due_at,
+            flaw: event.flaw.as_ref().map(|flaw| flaw.reason()),
             bytes: is_shown.then_some(&event.payload),
+            length: event.payload.len() as u64,
         }
+    }
+
+    /// One of a listing, which may be cut.
+    pub(super) fn listed(listed: &'a Listed, payloads: Payloads) -> Self {
+        let mut view = Self::new(&listed.event, payloads);
+        if view.bytes.is_some() {
+            view.payload = PayloadView::of_length(&listed.event.payload, listed.payload_bytes);
+            view.length = listed.payload_bytes;
+            view.headers_cut = listed.headers_cut.then_some(true);
+        }
+        view
     }
 
     /// The lines that describe it, without its payload.
@@ -227,6 +249,9 @@ impl<'a> EventView<'a> {
         if let Some(at) = self.due_at {
             fields.push(("due", Cell::new(page.when(at))));
         }
+        if let Some(flaw) = self.flaw {
+            fields.push(("flaw", Cell::new(format!("{flaw}: it is not handed out")).role(Role::Bad)));
+        }
         for (index, (name, value)) in self.headers.into_iter().flat_map(Headers::iter).enumerate() {
             let label = if index == 0 { "headers" } else { "" };
             fields.push((label, Cell::new(format!("{name}={value}"))));
@@ -239,6 +264,17 @@ impl<'a> EventView<'a> {
     /// Its payload in full, for people; nothing if it is withheld.
     pub(super) fn block(&self) -> String {
         self.bytes.map(payload::block).unwrap_or_default()
+    }
+
+    /// Its payload on one line, or what is wrong with the event.
+    fn preview(&self) -> Cell {
+        let preview = |bytes: &[u8]| payload::preview(bytes, self.length);
+        match self.flaw {
+            Some(flaw) => Cell::short(format!("({flaw})")).role(Role::Bad),
+            None => {
+                Cell::short(self.bytes.map_or_else(|| "(withheld)".to_owned(), preview)).role(Role::Faint)
+            }
+        }
     }
 
     fn key_cell(&self) -> Cell {
@@ -270,8 +306,7 @@ impl View for List<'_> {
                 Cell::short(event.kind),
                 event.key.map_or_else(|| Cell::new("-").role(Role::Faint), Cell::short),
                 Cell::new(page.relative(event.created_at)),
-                Cell::short(event.bytes.map_or_else(|| "(withheld)".to_owned(), payload::preview))
-                    .role(Role::Faint),
+                event.preview(),
             ]);
         }
         table.finish()
@@ -476,6 +511,7 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
+    use postrider_core::event::StoredEvent;
     use postrider_core::{Kind, Topic};
 
     use super::*;
@@ -496,6 +532,7 @@ pub(super) mod tests {
             headers,
             created_at: "2026-11-15T08:29:57Z".parse().unwrap(),
             due_at: None,
+            flaw: None,
         }
     }
 
@@ -552,6 +589,46 @@ pub(super) mod tests {
    5  order  order.created  \\u{1b}]0;pwned\\u{7}  3 s ago  {\"total\": 99}
 ";
         assert_eq!(List(events.iter().map(shown).collect()).human(&page()), expected);
+    }
+
+    #[test]
+    fn what_is_cut_is_said_to_be() {
+        let mut large = sample(7);
+        large.payload = Bytes::from("{\"text\": \"".to_owned() + &"ä".repeat(4_000));
+        large.headers.set("h", "v".repeat(5_000));
+        let listed = Listed::preview(large);
+        let json = serde_json::to_value(EventView::listed(&listed, Payloads::Shown)).unwrap();
+        assert_eq!((&json["payload_cut"], &json["payload_bytes"]), (&true.into(), &8_010.into()));
+        assert_eq!((&json["headers_cut"], &json["payload"]), (&true.into(), &serde_json::Value::Null));
+        let beginning = json["payload_beginning"].as_str().unwrap();
+        assert!(beginning.starts_with("{\"text\": \"ää") && beginning.len() <= 4_096);
+        let mut odd = listed.clone();
+        odd.event.payload = Bytes::from_static(b"\xff");
+        let view = EventView::listed(&odd, Payloads::Shown);
+        assert_eq!(serde_json::to_value(&view).unwrap()["payload_base64"], "/w==");
+        assert!(List(vec![view]).human(&page()).contains("(7.8 KiB, not text)"));
+    }
+
+    #[test]
+    fn an_event_that_breaks_a_limit_says_which() {
+        let key = "k".repeat(2_880);
+        let stored = StoredEvent {
+            id: EventId(7),
+            topic: "order",
+            kind: "order.created",
+            key: Some(&key),
+            headers: None,
+            payload: Bytes::new(),
+            created_at: "2026-11-15T08:29:57Z".parse().unwrap(),
+            due_at: None,
+            lengths: None,
+        };
+        let event = stored.into_event();
+        let reason = "key has 2,880 bytes, the limit is 1,024";
+        assert_eq!(serde_json::to_value(shown(&event)).unwrap()["flaw"], reason);
+        let told = Shown { event: shown(&event), deliveries: Vec::new() }.human(&page());
+        assert!(told.contains(&format!("flaw     {reason}: it is not handed out\n")), "{told}");
+        assert!(List(vec![shown(&event)]).human(&page()).contains("(key has 2,880 bytes"));
     }
 
     #[test]

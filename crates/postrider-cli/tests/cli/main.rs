@@ -17,6 +17,7 @@
 //! | `producers` | does natural JSON of every client library arrive unchanged? |
 //! | `sinks` | does one sick sink among six delay only itself? |
 //! | `links` | is anything lost when the network or a process fails between store and broker? |
+//! | `hostile` | does anything stop at rows that no emit would write? |
 //! | `http_receiver` | who receives webhooks, and answers as told? |
 //! | `receivers` | where are the brokers, and what do they hold? |
 //! | `store` | is a store made, checked, pruned, and damage told? |
@@ -32,6 +33,7 @@ mod dead_letter;
 mod disk;
 mod emit;
 mod harness;
+mod hostile;
 #[path = "../../../postrider-sinks/tests/parts/http_receiver.rs"]
 #[allow(dead_code, reason = "not every test asks all of it")]
 mod http_receiver;

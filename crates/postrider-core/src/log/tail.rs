@@ -137,6 +137,7 @@ mod tests {
             headers: Headers::default(),
             created_at: Timestamp::from_micros(0),
             due_at: None,
+            flaw: None,
         });
         (0..count).map(|_| LogRow { xid: Xid::FIRST, event: Arc::clone(&event) }).collect()
     }

@@ -197,6 +197,7 @@ mod tests {
             headers: Headers::default(),
             created_at: Timestamp::from_micros(id),
             due_at: None,
+            flaw: None,
         }
     }
 

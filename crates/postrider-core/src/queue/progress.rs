@@ -42,6 +42,11 @@ impl Progress {
                 limits::PROGRESS_BYTES_MAX
             )));
         }
+        if self.note.contains('\0') {
+            return Err(Error::invalid(
+                "a note on progress with a NUL character, which databases cut or refuse",
+            ));
+        }
         Ok(())
     }
 }

@@ -118,6 +118,9 @@ impl Ticket {
                 limits::RESULT_BYTES_MAX
             )));
         }
+        if result.contains('\0') {
+            return Err(Error::invalid("a result with a NUL character, which databases cut or refuse"));
+        }
         *lock(&self.0.result) = Some(result);
         Ok(())
     }
@@ -226,6 +229,7 @@ mod tests {
         ticket.set_result("first").unwrap();
         ticket.set_result("second").unwrap();
         assert!(ticket.set_result("x".repeat(limits::RESULT_BYTES_MAX + 1)).is_err());
+        assert!(ticket.set_result("a\0b").is_err());
         assert_eq!((ticket.take_result().as_deref(), ticket.take_result()), (Some("second"), None));
     }
 

@@ -261,7 +261,7 @@ impl Found {
     fn leased(self, events: &mut HashMap<EventId, Arc<Event>>) -> LeasedRow {
         let mut own: Vec<_> = self.spans.iter().filter_map(|id| events.remove(&id)).collect();
         if let (Some(payload), Some(event)) = (self.edited_payload, own.first_mut()) {
-            Arc::make_mut(event).payload = payload;
+            *event = Arc::new(Event::clone(event).with_payload(payload));
         }
         LeasedRow {
             id: self.id,

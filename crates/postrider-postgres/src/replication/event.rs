@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use postrider_core::event::StoredEvent;
 use postrider_core::log::{LogRow, Xid};
-use postrider_core::{Error, ErrorKind, Event, EventId, Headers, Key, Kind, Result, Timestamp, Topic};
+use postrider_core::{Error, ErrorKind, Event, EventId, Result, Timestamp};
 use tokio_postgres::types::{FromSql, Type};
 
 use super::pgoutput::{Cell, Column, Relation};
@@ -107,16 +108,18 @@ fn unfit(relation: &Relation, told: &str) -> Error {
 /// As `event_row.rs` reads one that was selected.
 fn event(cells: &Cells<'_>) -> Result<Event> {
     let topic = text(cells, TOPIC)?.ok_or_else(|| damaged(TOPIC))?;
-    Ok(Event {
+    let stored = StoredEvent {
         id: EventId(i64::from_be_bytes(fixed(cells, ID)?)),
-        topic: Topic::new(topic),
-        kind: Kind::new(text(cells, TYPE)?.unwrap_or(topic)),
-        key: text(cells, KEY)?.map(Key::new),
+        topic,
+        kind: text(cells, TYPE)?.unwrap_or(topic),
+        key: text(cells, KEY)?,
         payload: payload(cells)?,
-        headers: text(cells, HEADERS)?.map(Headers::from_json).unwrap_or_default(),
+        headers: text(cells, HEADERS)?,
         created_at: at(cells, CREATED_AT)?.ok_or_else(|| damaged(CREATED_AT))?,
         due_at: at(cells, DUE_AT)?,
-    })
+        lengths: None,
+    };
+    Ok(stored.into_event())
 }
 
 /// JSON is the same in both formats, bytes are not.
@@ -163,6 +166,8 @@ fn damaged(field: usize) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use postrider_core::Key;
+
     use super::super::pgoutput::Change;
     use super::super::pgoutput::tests::{Given, insert, relation};
     use super::*;

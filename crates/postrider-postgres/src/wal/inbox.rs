@@ -290,6 +290,7 @@ mod tests {
             headers: Headers::default(),
             created_at: Timestamp::from_micros(0),
             due_at: None,
+            flaw: None,
         };
         LogRow { xid: Xid(xid), event: Arc::new(event) }
     }

@@ -34,9 +34,12 @@ async fn producer(rig: &Rig) -> Client {
 /// All events, oldest first, read as a relay reads them.
 async fn events(rig: &Rig) -> Vec<Event> {
     let store = PostgresStore::open(PostgresOptions::from_url(&rig.database.url).unwrap()).await.unwrap();
-    let mut found = store.event_list(EventQuery { limit: 1_000, ..EventQuery::default() }).await.unwrap();
-    found.reverse();
-    found
+    let found = store.event_list(EventQuery { limit: 1_000, ..EventQuery::default() }).await.unwrap();
+    let mut events = Vec::with_capacity(found.len());
+    for listed in found.iter().rev() {
+        events.push(store.event_get(listed.id).await.unwrap().unwrap());
+    }
+    events
 }
 
 /// Runs statements that each emit one event, and compares it: its key, and its payload.

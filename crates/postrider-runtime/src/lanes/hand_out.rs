@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::Delivery;
+use postrider_core::{Delivery, Failure, Outcome};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Class, Entry, EntryState, HandOut, Item, LATE, Lanes, MAIN, Part, Parts, Ready, Running, Shape, Track,
+    Attempted, Class, Entry, EntryState, HandOut, Item, LATE, Lanes, MAIN, Part, Parts, Ready, Running,
+    Shape, Tally, Track,
 };
 
 /// Batches that the lanes which are ready are enough for.
@@ -42,7 +43,7 @@ impl Lanes {
         };
         while parts.len() < shape.parts && left > 0 {
             let Some(ready) = self.line(class).pop_front() else { break };
-            if let Some(part) = self.take(ready, share.min(left)) {
+            if let Some(part) = self.take(ready, share.min(left)).and_then(|part| self.bury(part, now)) {
                 left -= part.items.len();
                 parts.push(part);
             }
@@ -59,13 +60,17 @@ impl Lanes {
     /// is made by what has not failed, if there is any.
     pub(crate) fn hand_out_in_order(&mut self, probes: bool, now: Duration) -> Option<HandOut> {
         self.turns(probes).into_iter().find_map(|class| {
-            let out = match class {
-                Class::Fresh => self.next_in_order(),
-                Class::Again => self.again.pop_front(),
-            };
-            let part = self.take(out?, 1)?;
-            self.again_next = class == Class::Fresh;
-            self.start(smallvec![part], now)
+            loop {
+                let ready = match class {
+                    Class::Fresh => self.next_in_order(),
+                    Class::Again => self.again.pop_front(),
+                };
+                let part = self.take(ready?, 1)?;
+                if let Some(part) = self.bury(part, now) {
+                    self.again_next = class == Class::Fresh;
+                    return self.start(smallvec![part], now);
+                }
+            }
         })
     }
 
@@ -105,33 +110,76 @@ impl Lanes {
             }
             Ready::Row(id) => Some(Part { lane: None, late: false, items: smallvec![Item::Row(id)] }),
             Ready::Lane(index) => {
-                let lane = &mut self.slots[index];
-                lane.queued = false;
+                self.slots[index].queued = false;
+                let lane = &self.slots[index];
                 // Rows of the late track first: they are rare, and a busy key must not starve them.
                 let late = if lane.tracks[LATE].run.is_empty() { MAIN } else { LATE };
-                let track = &mut lane.tracks[late];
-                let items: SmallVec<[Item; 1]> = if track.run.is_empty() {
-                    if track.parked {
-                        return None;
-                    }
-                    let n = most.min(track.tail.len());
-                    track.tail.drain(..n).map(Item::Entry).collect()
+                let track = &lane.tracks[late];
+                let from_log = track.run.is_empty();
+                if from_log && track.parked {
+                    return None;
+                }
+                // One with a flaw comes alone.
+                let n = self.sound(track, from_log, most).max(most.min(1));
+                let track = &mut self.slots[index].tracks[late];
+                let items: SmallVec<[Item; 1]> = if from_log {
+                    track.tail.drain(..n.min(track.tail.len())).map(Item::Entry).collect()
                 } else {
-                    let n = most.min(track.run.len());
-                    track.run.drain(..n).map(Item::Row).collect()
+                    track.run.drain(..n.min(track.run.len())).map(Item::Row).collect()
                 };
                 if items.is_empty() {
                     return None;
                 }
-                lane.running = true;
+                self.slots[index].running = true;
                 Some(Part { lane: Some(index), late: late == LATE, items })
             }
         }
     }
 
+    /// How many of the next events of a track come before one with a flaw, at the most so many.
+    fn sound(&self, track: &Track, from_log: bool, most: usize) -> usize {
+        if from_log {
+            track.tail.iter().take(most).take_while(|ordinal| !self.has_flaw(Item::Entry(**ordinal))).count()
+        } else {
+            track.run.iter().take(most).take_while(|id| !self.has_flaw(Item::Row(**id))).count()
+        }
+    }
+
+    fn has_flaw(&self, item: Item) -> bool {
+        match item {
+            Item::Entry(ordinal) => {
+                let event = &self.span[(ordinal - self.base) as usize].event;
+                event.as_ref().is_some_and(|event| event.flaw.is_some())
+            }
+            Item::Row(id) => self.loaded[&id].event.flaw.is_some(),
+        }
+    }
+
+    /// Makes a dead letter of an event with a flaw, which is alone in its part; gives any other part back.
+    fn bury(&mut self, part: Part, now: Duration) -> Option<Part> {
+        if !self.has_flaw(part.items[0]) {
+            return Some(part);
+        }
+        let HandOut { ticket, deliveries } = self.start(smallvec![part], now)?;
+        let reason = deliveries[0].flaw.as_ref().map(|flaw| flaw.reason().to_owned()).unwrap_or_default();
+        drop(deliveries);
+        let outcome = Outcome::Dead(Failure::permanent(reason));
+        let tally = self.finish(ticket, vec![Attempted { outcome, took: Duration::ZERO }], now, &mut || 0.0);
+        self.buried.dead += tally.dead;
+        self.buried.failed += tally.failed;
+        None
+    }
+
+    /// What became of events with a flaw since this was asked last.
+    pub(crate) fn take_buried(&mut self) -> Tally {
+        std::mem::take(&mut self.buried)
+    }
+
     /// Adds more of a part's lane to it.
     fn take_more(&mut self, part: &mut Part, most: usize) -> usize {
         let Some(lane) = part.lane else { return 0 };
+        let from_log = matches!(part.items.last(), Some(Item::Entry(_)));
+        let most = self.sound(&self.slots[lane].tracks[usize::from(part.late)], from_log, most);
         let Track { parked, run, tail, .. } = &mut self.slots[lane].tracks[usize::from(part.late)];
         let before = part.items.len();
         match part.items.last() {

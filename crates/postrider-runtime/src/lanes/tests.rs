@@ -63,6 +63,7 @@ fn event(id: i64, key: &str) -> Arc<Event> {
         headers: postrider_core::Headers::default(),
         created_at: Timestamp::from_micros(id),
         due_at: None,
+        flaw: None,
     })
 }
 
@@ -465,4 +466,56 @@ fn parked_keys_cost_little_and_stop_nothing() {
     assert_eq!(lanes.parked(), 99_999);
     offer(&mut lanes, &["dead9"]);
     assert_eq!(next(&mut lanes, ONE).1, [4]);
+}
+
+/// Reads events of one key with ids from 1 on, of which the second breaks a limit.
+fn offer_with_flaw(lanes: &mut Lanes) {
+    let flawed = || {
+        let flaw = postrider_core::event::Flaw::new("payload has 9 bytes, the limit is 8");
+        Arc::new(Event { flaw: Some(Box::new(flaw)), ..(*event(2, "a")).clone() })
+    };
+    let events = vec![event(1, "a"), flawed(), event(3, "a"), event(4, "b")];
+    lanes.offer(&Chunk { events, ..Chunk::empty(Position::START.at(EventId(4))) });
+}
+
+#[test]
+fn an_event_with_a_flaw_takes_its_turn_and_is_not_handed_out() {
+    let mut lanes = lanes();
+    offer_with_flaw(&mut lanes);
+    let (first, run) = next(&mut lanes, RUN);
+    assert_eq!(run, [1], "it does not come along with one before it");
+    let (other, _) = next(&mut lanes, RUN);
+    assert!(next_out(&mut lanes, RUN).is_none(), "not before its turn");
+    assert_eq!(lanes.take_buried(), Tally::default());
+    finish(&mut lanes, first, &[Outcome::Ack]);
+    let (last, run) = next(&mut lanes, RUN);
+    assert_eq!(run, [3]);
+    assert_eq!(lanes.take_buried().dead, 1);
+    finish(&mut lanes, last, &[Outcome::Ack]);
+    finish(&mut lanes, other, &[Outcome::Ack]);
+    let settle = lanes.compose(NOW, SLOW);
+    assert_eq!(mark(&settle), Some(4));
+    let rows: Vec<_> = settle.rows.iter().map(|row| (row.event_id.0, row.state)).collect();
+    assert_eq!(rows, [(2, DeliveryState::Dead)]);
+    assert_eq!(settle.attempts[0].error, "payload has 9 bytes, the limit is 8");
+}
+
+#[test]
+fn an_event_with_a_flaw_holds_its_key_if_dead_letters_do() {
+    let mut lanes = lanes_with(OnDead::Hold, 3, &[]);
+    offer_with_flaw(&mut lanes);
+    let (first, _) = next(&mut lanes, RUN);
+    finish(&mut lanes, first, &[Outcome::Ack]);
+    assert_eq!(next(&mut lanes, RUN).1, [4]);
+    assert!(next_out(&mut lanes, RUN).is_none());
+    assert_eq!((lanes.take_buried().dead, lanes.parked()), (1, 1));
+}
+
+#[test]
+fn transactional_work_passes_over_an_event_with_a_flaw() {
+    let mut lanes = lanes();
+    offer_with_flaw(&mut lanes);
+    let first = lanes.hand_out_in_order(false, NOW).unwrap();
+    finish(&mut lanes, first.ticket, &[Outcome::Ack]);
+    assert_eq!(ids(&lanes.hand_out_in_order(false, NOW).unwrap()), [3]);
 }

@@ -51,6 +51,7 @@ fn event(id: i64, key: Option<&str>) -> Event {
         headers: Headers::default(),
         created_at: Timestamp::from_micros(0),
         due_at: None,
+        flaw: None,
     }
 }
 

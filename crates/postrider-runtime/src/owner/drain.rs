@@ -9,6 +9,7 @@ use postrider_core::{Error, ErrorKind, LogStore, Result};
 use tracing::warn;
 
 use super::{Ended, Owner, RowCall};
+use crate::call::ends_worker;
 
 /// How often the last settle is tried, and how long apart.
 pub(crate) const LAST_TRIES: u32 = 20;
@@ -76,10 +77,10 @@ impl<S: LogStore> Owner<S> {
                     return Ok(true);
                 }
                 Err(error) if error.is_fenced() => return Ok(false),
-                Err(error) if error.is_retryable() => {
+                Err(error) if ends_worker(&error, self.context.until_idle) => return Err(error),
+                Err(error) => {
                     warn!(subscription = self.origin.subscription, %error, "could not settle; trying again");
                 }
-                Err(error) => return Err(error),
             }
             tokio::time::sleep(LAST_TRY_WAIT).await;
         }

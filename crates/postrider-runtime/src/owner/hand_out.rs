@@ -8,7 +8,7 @@ use postrider_core::{Delivery, LogStore};
 use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
 use crate::breaker::Permission;
 use crate::handler::{Handle, Handling};
-use crate::lanes::{Attempted, Class, HandOut, Shape};
+use crate::lanes::{Attempted, Class, HandOut, Shape, Tally};
 use crate::permits::{Leave, Permit};
 use crate::worker::Work;
 
@@ -48,9 +48,9 @@ impl<S: LogStore> Owner<S> {
             Permission::One => Shape { events: 1, parts: 1, per_lane: 1 },
             Permission::Not { .. } => return false,
         };
-        let Some((permit, out)) = self.next_out(shape, permission == Permission::One, now) else {
-            return false;
-        };
+        let out = self.next_out(shape, permission == Permission::One, now);
+        self.count_buried();
+        let Some((permit, out)) = out else { return false };
         if permission == Permission::One {
             self.breaker.probe();
         }
@@ -125,7 +125,9 @@ impl<S: LogStore> Owner<S> {
             return false;
         }
         let probes = permission == Permission::One;
-        let Some(out) = self.lanes.hand_out_in_order(probes, now) else { return false };
+        let out = self.lanes.hand_out_in_order(probes, now);
+        self.count_buried();
+        let Some(out) = out else { return false };
         if probes {
             self.breaker.probe();
         }
@@ -154,6 +156,16 @@ impl<S: LogStore> Owner<S> {
         }
         let rng = &mut self.rng;
         let tally = self.lanes.finish(ticket, attempted, now, &mut || rng.f64());
+        self.count(tally);
+    }
+
+    /// Counts events that break a limit, and were not handed out.
+    fn count_buried(&mut self) {
+        let tally = self.lanes.take_buried();
+        self.count(tally);
+    }
+
+    fn count(&mut self, tally: Tally) {
         self.summary.delivered += tally.delivered;
         self.summary.failed += tally.failed;
         self.summary.dead += tally.dead;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use postrider_core::queue::{Again, Ask, Claimed, Fate, QueueSettle, QueueSettled, Remnant};
 use postrider_core::{ErrorKind, Mode, Order, QueueStore, Result, Subscription, limits};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
@@ -14,28 +13,26 @@ use super::{
     SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY, Settling, SweptAndTuned,
 };
 use crate::breaker::Permission;
-use crate::call::Call;
+use crate::call::{Call, ends_worker};
 use crate::offer::Answer;
-use crate::owner::{ERROR_WAIT_MAX, ERROR_WAIT_MIN};
+use crate::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN};
 
 /// Reads a subscription, as often as it takes; none if it is gone or it is time to stop.
 pub(super) async fn subscription<S: QueueStore>(
     store: &S,
     name: &str,
-    stop: &CancellationToken,
+    context: &Context,
 ) -> Result<Option<Subscription>> {
     let mut wait = ERROR_WAIT_MIN;
     loop {
         match store.subscription_get(name).await {
             Ok(subscription) => return Ok(Some(subscription)),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) if error.is_retryable() => {
-                warn!(subscription = name, %error, "could not read the subscription; trying again");
-            }
-            Err(error) => return Err(error),
+            Err(error) if ends_worker(&error, context.until_idle) => return Err(error),
+            Err(error) => warn!(subscription = name, %error, "could not read the subscription; trying again"),
         }
         tokio::select! {
-            () = stop.cancelled() => return Ok(None),
+            () = context.stop.cancelled() => return Ok(None),
             () = tokio::time::sleep(wait) => wait = (wait * 2).min(ERROR_WAIT_MAX),
         }
     }

@@ -9,6 +9,7 @@ use postrider_core::{Error, ErrorKind, QueueStore, Result};
 use tracing::{debug, warn};
 
 use super::{End, Queue, SLOW_AFTER};
+use crate::call::ends_worker;
 use crate::owner::{LAST_TRIES, LAST_TRY_WAIT};
 
 impl<S: QueueStore> Queue<S> {
@@ -106,10 +107,10 @@ impl<S: QueueStore> Queue<S> {
                     return Ok(true);
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-                Err(error) if error.is_retryable() => {
+                Err(error) if ends_worker(&error, self.context.until_idle) => return Err(error),
+                Err(error) => {
                     warn!(subscription = self.origin.subscription, %error, "could not settle; trying again");
                 }
-                Err(error) => return Err(error),
             }
             tokio::time::sleep(LAST_TRY_WAIT).await;
         }

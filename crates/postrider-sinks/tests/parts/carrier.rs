@@ -87,6 +87,7 @@ impl Carrier {
             headers,
             created_at: Timestamp::from_micros(1_800_000_000_000_000 + self.last_id),
             due_at: None,
+            flaw: None,
         };
         let delivery = Delivery::new(Arc::new(event), 1, Arc::clone(&self.origin));
         self.keys.extend(delivery.key.clone().map(|key| (delivery.dedup_id(), key)));

@@ -51,6 +51,7 @@ impl Ledger {
             headers: Headers::default(),
             created_at: Timestamp::from_micros(1_800_000_000_000_000 + id),
             due_at: None,
+            flaw: None,
         };
         let delivery = Delivery::new(Arc::new(event), 1, Arc::clone(&self.origin));
         self.emitted.push(delivery.clone());

@@ -21,7 +21,9 @@ create table postrider_meta (
 --
 -- Producers pay for what the table checks. Of 8,800 instructions for a bare insert, one call of length()
 -- costs 200, checking every column 1,300, and an index that hardly any row enters 400. So there is no index,
--- and the only check is the one that protects the memory of whoever reads. Everything else is read as it is.
+-- and the only checks are those of sizes, which protect whoever reads. Everything else is read as it is. Bytes
+-- are counted, as length() of a text would stop at a NUL character; octet_length() does, but SQLite before 3.43
+-- lacks it.
 create table postrider_event (
     id integer primary key autoincrement,
     topic text not null,
@@ -32,6 +34,10 @@ create table postrider_event (
     created_at integer not null
         default (cast(round((julianday('now') - 2440587.5) * 86400000.0) as integer) * 1000),
     due_at integer,
+    constraint topic_has_at_most_255_bytes check (length(cast(topic as blob)) <= 255),
+    constraint type_has_at_most_255_bytes check (length(cast(type as blob)) <= 255),
+    constraint key_has_at_most_1024_bytes check (length(cast(key as blob)) <= 1024),
+    constraint headers_have_at_most_128_kib check (length(cast(headers as blob)) <= 131072),
     constraint payload_has_at_most_1_mib check (length(cast(payload as blob)) <= 1048576)
 );
 

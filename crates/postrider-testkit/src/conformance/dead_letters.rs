@@ -13,7 +13,7 @@ use super::owner::{
 use super::{Kept, Rig};
 
 /// All dead letters of [`SUBSCRIPTION`].
-fn all() -> DeadLetterQuery {
+pub(super) fn all() -> DeadLetterQuery {
     DeadLetterQuery {
         subscription: Some(SUBSCRIPTION.to_owned()),
         limit: 1_000,
@@ -86,7 +86,7 @@ pub async fn a_dead_letter_has_its_full_history<R: Rig>(rig: &R) -> Kept {
     let (_owner, events) = dead(rig, OnDead::Skip, 1).await?;
     let found = rig.store().dead_letter_get(&letter(events[0].id)).await?;
     assert_eq!(found.letter, letter(events[0].id));
-    assert_eq!(found.event, events[0]);
+    assert_eq!(found.event.event, events[0]);
     assert_eq!((found.attempts, found.holds, found.edited_payload), (2, false, None));
     assert_eq!(found.died_at, rig.clock().now());
     let errors: Vec<_> = found.history.iter().map(|attempt| attempt.error.as_str()).collect();
@@ -120,7 +120,7 @@ pub async fn an_edit_changes_only_the_replayed_payload<R: Rig>(rig: &R) -> Kept 
     let edited = Bytes::from_static(b"\0fixed\xff");
     rig.store().dead_letter_edit(&letter(events[0].id), edited.clone(), ACTOR).await?;
     let found = rig.store().dead_letter_get(&letter(events[0].id)).await?;
-    assert_eq!((found.edited_payload.as_ref(), &found.event), (Some(&edited), &events[0]));
+    assert_eq!((found.edited_payload.as_ref(), &found.event.event), (Some(&edited), &events[0]));
     assert_eq!(rig.store().event_get(events[0].id).await?.as_ref(), Some(&events[0]));
     assert_audited(rig, 1).await;
     rig.store().dead_letter_replay(all(), ACTOR).await?;

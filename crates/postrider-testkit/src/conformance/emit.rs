@@ -13,7 +13,8 @@ use super::{Kept, Rig};
 
 /// All events of the store, newest first.
 async fn all<R: Rig>(rig: &R) -> Kept<Vec<Event>> {
-    Ok(rig.store().event_list(EventQuery { limit: 1_000, ..EventQuery::default() }).await?)
+    let listed = rig.store().event_list(EventQuery { limit: 1_000, ..EventQuery::default() }).await?;
+    Ok(listed.into_iter().map(|listed| listed.event).collect())
 }
 
 /// Ids grow, within a batch and from one to the next.

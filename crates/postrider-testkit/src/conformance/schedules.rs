@@ -28,9 +28,8 @@ fn wanted() -> NewEvent {
 /// All events of the store, oldest first.
 async fn emitted<R: Rig>(rig: &R) -> Kept<Vec<Event>> {
     let query = EventQuery { limit: limits::PAGE_ROWS_MAX, ..EventQuery::default() };
-    let mut events = rig.store().event_list(query).await?;
-    events.reverse();
-    Ok(events)
+    let listed = rig.store().event_list(query).await?;
+    Ok(listed.into_iter().rev().map(|listed| listed.event).collect())
 }
 
 /// The ticks for which events were emitted, oldest first.

@@ -45,6 +45,7 @@ impl Script {
             headers,
             created_at: Timestamp::from_micros(0),
             due_at: None,
+            flaw: None,
         };
         let origin = Origin { subscription: "orders".to_owned(), store_id: "s".to_owned() };
         self.history.delivered(&Delivery::new(Arc::new(event), attempt, Arc::new(origin)), by)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use postrider_core::delivery::Cause;
+use postrider_core::event::Listed;
 use postrider_core::refusal::letter_is_not_dead;
 use postrider_core::settle::Lane;
 use postrider_core::store::{AttemptReport, DeadLetter, DeadLetterQuery, LetterId};
@@ -17,6 +18,9 @@ impl State {
         let with_last_attempt = |letter: LetterId| {
             let mut found = self.letter_get(&letter).ok()?;
             found.history.drain(..found.history.len().saturating_sub(1));
+            found.event = Listed::preview(found.event.event);
+            let edited = found.edited_payload.as_mut();
+            edited.into_iter().for_each(|edited| edited.truncate(limits::PREVIEW_BYTES_MAX));
             Some(found)
         };
         self.letters(query).into_iter().filter_map(with_last_attempt).collect()
@@ -29,7 +33,8 @@ impl State {
         let event = self.events.get(&letter.event_id).ok_or_else(missing)?;
         Ok(DeadLetter {
             letter: letter.clone(),
-            event: Event::clone(event),
+            event: Listed::whole(Event::clone(event)),
+            edited_bytes: row.edited.as_ref().map_or(0, Bytes::len) as u64,
             edited_payload: row.edited.clone(),
             holds: row.parks,
             died_at: row.died_at.unwrap_or(event.created_at),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use postrider_core::event::{Listed, StoredEvent};
 use postrider_core::store::{EventQuery, Pruned};
 use postrider_core::{Event, EventId, Kind, NewEvent, Position, Result, Start, limits};
 
@@ -40,8 +41,17 @@ impl State {
             headers: new.headers().clone(),
             created_at: time.now,
             due_at: new.due_from(time.now),
+            flaw: None,
         };
         self.events.insert(id, Arc::new(event));
+        id
+    }
+
+    /// Puts an event into the log past all checks, as plain SQL may.
+    pub(super) fn plant(&mut self, stored: StoredEvent<'_>) -> EventId {
+        let id = EventId(self.newest.0 + 1);
+        self.newest = id;
+        self.events.insert(id, Arc::new(StoredEvent { id, ..stored }.into_event()));
         id
     }
 
@@ -51,7 +61,7 @@ impl State {
         taken.until.is_none_or(|until| until > time.now).then_some(taken.by)
     }
 
-    pub(super) fn event_list(&self, query: &EventQuery) -> Vec<Event> {
+    pub(super) fn event_list(&self, query: &EventQuery) -> Vec<Listed> {
         self.events
             .values()
             .rev()
@@ -59,7 +69,7 @@ impl State {
             .filter(|event| query.filter.matches(event.topic.as_str(), event.kind.as_str()))
             .filter(|event| query.key.is_none() || event.key == query.key)
             .take(query.limit.min(limits::PAGE_ROWS_MAX))
-            .map(|event| Event::clone(event))
+            .map(|event| Listed::preview(Event::clone(event)))
             .collect()
     }
 

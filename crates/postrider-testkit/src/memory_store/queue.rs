@@ -632,7 +632,7 @@ fn remnants(row: &Queued, fate: &Fate) -> Vec<(EventId, Remnant)> {
 
 fn edited(event: &Arc<Event>, row: &Queued) -> Arc<Event> {
     match &row.edited {
-        Some(payload) => Arc::new(Event { payload: payload.clone(), ..Event::clone(event) }),
+        Some(payload) => Arc::new(Event::clone(event).with_payload(payload.clone())),
         None => Arc::clone(event),
     }
 }

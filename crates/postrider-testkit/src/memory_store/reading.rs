@@ -122,7 +122,7 @@ impl DueReader<'_> {
     fn due_row(&self, id: EventId, row: &StoredRow, budget: &mut Budget) -> DueRow {
         let mut event = Arc::clone(&self.events[&id]);
         if let Some(edited) = &row.edited {
-            event = Arc::new(Event { payload: edited.clone(), ..Event::clone(&event) });
+            event = Arc::new(Event::clone(&event).with_payload(edited.clone()));
         }
         budget.spend(&event);
         DueRow { event, attempts: row.attempts, turn: row.turn, discarded: row.discarded }

@@ -339,6 +339,7 @@ fn log_row(row: &Row) -> LogRow {
         headers: Headers::default(),
         created_at: Timestamp::from_micros(row.token as i64),
         due_at: None,
+        flaw: None,
     };
     LogRow { xid: row.xid, event: Arc::new(event) }
 }

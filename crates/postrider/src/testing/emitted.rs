@@ -106,7 +106,12 @@ impl Emitted {
             let page = store.event_list(EventQuery { before, limit, ..EventQuery::default() }).await?;
             let is_last = page.len() < limit;
             before = page.last().map(|event| event.id);
-            events.extend(page);
+            for listed in page {
+                // A listing shows the beginning of what is large.
+                let is_whole = !listed.is_payload_cut() && !listed.headers_cut;
+                let whole = if is_whole { None } else { store.event_get(listed.id).await? };
+                events.push(whole.unwrap_or(listed.event));
+            }
             if is_last {
                 events.reverse();
                 return Ok(Self { events });

@@ -150,6 +150,7 @@ fn from_memory(store: &PostgresStore, events: usize, payload: &Bytes) -> Vec<Del
             headers: Headers::default(),
             created_at: Timestamp::from_micros(1_800_000_000_000_000 + number as i64),
             due_at: None,
+            flaw: None,
         };
         let mut delivery = Delivery::new(Arc::new(event), 1, Arc::clone(&origin));
         delivery.epoch = Some(Epoch(1));

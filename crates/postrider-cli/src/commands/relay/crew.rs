@@ -97,7 +97,10 @@ pub(crate) async fn run<S: QueueStore>(
                 None => break,
                 Some(Ok(Ok(done))) => add(&mut summary, done),
                 Some(Ok(Err(error))) => {
-                    stop.cancel();
+                    // Those that end by themselves when all is done are left alone by the failure of another.
+                    if crew.post.ends == Ends::Never {
+                        stop.cancel();
+                    }
                     failure.get_or_insert(error);
                 }
                 Some(Err(error)) => {
