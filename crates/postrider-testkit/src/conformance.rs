@@ -344,6 +344,7 @@ macro_rules! conformance_tests {
                 each_state_is_reported,
                 deliveries_are_told_for_those_who_want_the_event,
                 lag_counts_what_is_unread,
+                lag_counts_what_is_wanted,
                 parked_lanes_are_reported,
                 shards_name_their_holder,
                 members_are_named_with_their_part,

@@ -353,9 +353,30 @@ end
 $$;
 
 CREATE FUNCTION postrider.home() RETURNS text
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
-    RETURN (((((SELECT pg_control_system.system_identifier FROM pg_control_system() pg_control_system(pg_control_version, catalog_version_no, system_identifier, pg_control_last_modified)) || '/'::text) || "left"(pg_walfile_name(pg_current_wal_insert_lsn()), 8)) || '.'::text) || (SELECT pg_database.oid FROM pg_database WHERE (pg_database.datname = current_database())));
+    AS $$
+declare
+    server text;
+    timeline text := '00000000';
+begin
+    begin
+        select system_identifier::text into server from pg_control_system();
+    exception when others then
+        select token::text into server from postrider.server_token;
+    end;
+    begin
+        timeline := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+    exception when others then
+        begin
+            select lpad(upper(to_hex(timeline_id)), 8, '0') into timeline from pg_control_checkpoint();
+        exception when others then
+            null;
+        end;
+    end;
+    return server || '/' || timeline || '.' || (select oid from pg_database where datname = current_database());
+end
+$$;
 
 CREATE FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1053,6 +1074,10 @@ ALTER TABLE postrider.schedule ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE MATERIALIZED VIEW postrider.server_token AS
+ SELECT gen_random_uuid() AS token
+  WITH NO DATA;
 
 CREATE TABLE postrider.shard (
     subscription_id bigint NOT NULL,
