@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use postrider_core::store::Wake;
 use postrider_core::{Error, ErrorKind, Result};
-use postrider_postgres::{OverBudget, PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase};
+use postrider_postgres::{
+    AdoptProgress, Adopted, OverBudget, PostgresOptions, PostgresStore, RoleKind, Roles, Source, TwoPhase,
+};
 use postrider_runtime::Summary;
 use postrider_sinks::Secret;
 use postrider_sqlite::{SqliteOptions, SqliteStore};
@@ -18,6 +20,7 @@ use crate::commands::relay::{self, Orders, Outlook, Post, StoreSpec, Word};
 use crate::commands::store::{AdoptedView, RoleView, RolesView, Script, WakeView};
 use crate::commands::{self, Absent, Action, Context, FirstLook};
 use crate::exit;
+use crate::progress::Progress;
 
 /// Which store a URL names.
 #[derive(Clone)]
@@ -145,7 +148,7 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
                 return roles(options, prefix, sql, context).await;
             }
             if let Action::Store(StoreCommand::Adopt) = action {
-                let adopted = AdoptedView::new(PostgresStore::adopt(options, &context.actor).await?);
+                let adopted = AdoptedView::new(adopt(options, context).await?);
                 return context.output.show(&adopted).map(|()| exit::OK);
             }
             let store = PostgresStore::open(options).await?;
@@ -164,6 +167,20 @@ pub(crate) async fn dispatch(action: Action, context: &Context<'_>) -> Result<u8
             }
         }
     }
+}
+
+/// Events that an adoption renumbers at a time.
+const ADOPT_BATCH: u32 = 20_000;
+
+/// Adopts a store, and shows how far that has come.
+async fn adopt(options: PostgresOptions, context: &Context<'_>) -> Result<Option<Adopted>> {
+    let progress = Progress::new(context.output, None);
+    let mut shown = 0;
+    let told = |now: AdoptProgress| {
+        let done = now.looked_through + now.renumbered;
+        progress.advance(done.saturating_sub(std::mem::replace(&mut shown, done)));
+    };
+    PostgresStore::adopt_with(options, &context.actor, ADOPT_BATCH, told).await
 }
 
 /// A store of any kind that was opened.

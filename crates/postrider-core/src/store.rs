@@ -519,7 +519,8 @@ pub struct SubscriptionReport {
     pub members: Vec<MemberReport>,
     /// Its shards, in order.
     pub shards: Vec<ShardReport>,
-    /// Events between the least advanced position and the end of the log, wanted or not.
+    /// Events between the least advanced position and the end of the log that its filter wants. Of many it is an estimate, by the share
+    /// of those that were looked at.
     pub lag_events: u64,
     /// Age of the oldest of these.
     pub lag: Option<Duration>,

@@ -1,7 +1,9 @@
--- Of the first $3 events behind $1, up to $2, in one leaf, those that a position does not cover; and how many were
--- looked at and up to which id. $5 is null where the position stands at a moment and not within a window.
+-- Of the first $3 events behind $1, up to $2, in one leaf, those that a position does not cover, by topic and type; and how many
+-- were looked at and up to which id. $5 is null where the position stands at a moment and not within a window.
 -- Index: the leaf's primary key. Locks: none.
 select
+    topic,
+    type,
     count(*),
     max(id),
     count(*) filter (where uncovered),
@@ -9,6 +11,8 @@ select
 from (
     select
         id,
+        left(topic, 256) as topic,
+        left(type, 256) as type,
         created_at,
         not pg_visible_in_snapshot(xid, $4)
         or coalesce(id > $6 and not pg_visible_in_snapshot(xid, $5::pg_snapshot), false) as uncovered
@@ -17,3 +21,4 @@ from (
     order by id
     limit $3
 ) as looked
+group by topic, type

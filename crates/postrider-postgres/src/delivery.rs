@@ -16,7 +16,7 @@ use crate::attempt::attempt_list;
 use crate::audit::action_list;
 use crate::error::Doing;
 use crate::event::{Found, event_get, log_end};
-use crate::lag::events_ahead;
+use crate::lag::{Counted, events_ahead};
 use crate::position::{SHARDS, position_newest};
 use crate::queue::look::{queue_head, queued_of_event, results_of};
 use crate::session::Tx;
@@ -60,7 +60,10 @@ pub(crate) async fn event_deliveries(tx: &Tx<'_>, id: EventId) -> Result<Vec<Del
     let mut reports = Vec::with_capacity(standings.len());
     for standing in standings {
         let ahead = match &standing.ahead_of {
-            Some(position) => Some(events_ahead(tx, position, &end, id).await?.events),
+            Some(position) => {
+                let counted = Counted { end: &end, before: id, filter: None };
+                Some(events_ahead(tx, position, counted).await?.events)
+            }
             None => None,
         };
         let history = attempts.remove(&(standing.subscription.id, id)).unwrap_or_default();

@@ -166,6 +166,14 @@ impl<'a> Emit<TokioPostgres> for &'a mut Transaction<'_> {
     }
 }
 
+impl<'a> Emit<TokioPostgres> for On<'a, &'a mut Transaction<'_>> {
+    type Output = BoxFuture<'a, Result<EventId>>;
+
+    fn emit(self, event: NewEvent) -> Self::Output {
+        Box::pin(event_insert(self.tx, self.schema, event))
+    }
+}
+
 impl<'a> Emit<TokioPostgres> for On<'a, &'a Transaction<'_>> {
     type Output = BoxFuture<'a, Result<EventId>>;
 

@@ -234,7 +234,7 @@ impl Fetch<'_> {
     /// Finds what lies behind the tail's end: in the stream if that is followed, else in the table. `behind` says that the
     /// caller does not stand there, and will read from the table.
     async fn find(&self, shared: &mut SharedTail, behind: bool) -> Result<Next> {
-        let Some(wal) = &self.store.wal else { return Ok(self.look(shared, behind).await?.next) };
+        let Some(wal) = &self.store.wal else { return Ok(Box::pin(self.look(shared, behind)).await?.next) };
         let Some(from) = shared.tail.newest().cloned() else { return Ok(Next::Nothing) };
         let found =
             if behind || self.feeds() { Found::InTable } else { self.take(wal, &from.snapshot).await? };
@@ -252,7 +252,7 @@ impl Fetch<'_> {
             }
             Found::InTable => {
                 let before = wal.before_read();
-                let look = self.look(shared, behind).await?;
+                let look = Box::pin(self.look(shared, behind)).await?;
                 // Its window, if there is one, is read before anything that comes after it.
                 if let Some(probe) = look.probe {
                     wal.was_read(before, &probe.snapshot.union(&from.snapshot), probe.inserted);
@@ -346,14 +346,16 @@ impl Fetch<'_> {
 
     /// Waits a moment for the server to flush its WAL by itself, and lets it do so if it has not for long.
     async fn is_flushed(&self, shared: &SharedTail, inserted: Lsn) -> Result<bool> {
-        for _ in 0..FLUSH_LOOKS {
+        // A server that does not tell how far it has flushed is made to.
+        let told = inserted != Lsn::BEYOND;
+        for _ in (0..FLUSH_LOOKS).filter(|_| told) {
             if let Some(standing) = flushed_for(&self.session, self.hold.subscription.id, inserted).await? {
                 self.is_paused(standing).await?;
                 return Ok(true);
             }
         }
-        if shared.pending_at.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
-            self.store.flush().await?;
+        if !told || shared.pending_at.is_some_and(|since| since.elapsed() >= FLUSH_AFTER) {
+            Box::pin(self.store.flush()).await?;
             self.is_paused(standing(&self.session, self.hold).await?).await?;
             return Ok(true);
         }

@@ -164,7 +164,7 @@ mod work;
 
 pub use tokio_postgres;
 
-pub use adopt::Adopted;
+pub use adopt::{AdoptProgress, Adopted};
 pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
 pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
 pub use options::{Durability, PostgresOptions};

@@ -29,7 +29,7 @@ impl Link {
         let mut session = self.session.lock().await;
         if !session.as_ref().is_some_and(Session::is_usable) {
             let again = session.take().is_some();
-            *session = Some(Session::connect(&self.options, &self.way, self.role).await?);
+            *session = Some(Box::pin(Session::connect(&self.options, &self.way, self.role)).await?);
             if again {
                 info!(role = ?self.role, "connected again");
             }
@@ -77,7 +77,7 @@ impl SharedLink {
             return Ok(Arc::clone(session));
         }
         let again = held.take().is_some();
-        let session = Arc::new(Session::connect(&self.options, &self.way, self.role).await?);
+        let session = Arc::new(Box::pin(Session::connect(&self.options, &self.way, self.role)).await?);
         if again {
             info!(role = ?self.role, "connected again");
         }

@@ -115,7 +115,8 @@ pub(crate) async fn log_look(
     let from = SnapshotValue(from.clone());
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
         [&stretch.above, &stretch.up_to, &from, &(asked as i64), &id.0];
-    let stream = session.stream(sql!("event_look").on_leaf(leaf), &parameters, WHAT).await?;
+    let look = sql!("event_look").on_leaf(leaf).where_wal_is(session.wal_place());
+    let stream = session.stream(look, &parameters, WHAT).await?;
     let mut read = Reading::new(asked);
     let mut probed = None;
     let collect = async {

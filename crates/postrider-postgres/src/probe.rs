@@ -19,13 +19,13 @@ pub(crate) const PROBE_COLUMNS: usize = 7;
 /// Looks, in a transaction that has no xid and has not looked before: the next xid is frozen within one. Nothing is
 /// written: no xid, no WAL.
 pub(crate) async fn probe(tx: &Tx<'_>) -> Result<Probe> {
-    let rows = tx.query(sql!("probe"), &[&None::<i64>], WHAT).await?;
+    let rows = tx.query(sql!("probe").where_wal_is(tx.wal_place()), &[&None::<i64>], WHAT).await?;
     probe_read(&rows[0]).map(|(probe, _)| probe).doing(WHAT)
 }
 
 /// The same in a transaction of its own, for an owner, who learns how its subscription stands; none if it was deleted.
 pub(crate) async fn probe_for(session: &Session, id: SubscriptionId) -> Result<(Probe, Option<Standing>)> {
-    let rows = session.query(sql!("probe"), &[&Some(id.0)], WHAT).await?;
+    let rows = session.query(sql!("probe").where_wal_is(session.wal_place()), &[&Some(id.0)], WHAT).await?;
     probe_read(&rows[0]).doing(WHAT)
 }
 
@@ -49,8 +49,9 @@ pub(crate) fn probe_read(row: &Row) -> Result<(Probe, Option<Standing>), tokio_p
         next_xid: Xid::widen(low, snapshot.xmax()),
         snapshot,
         seq: row.try_get(0)?,
-        inserted: Lsn(row.try_get::<_, PgLsn>(3)?.into()),
-        flushed: Lsn(row.try_get::<_, PgLsn>(4)?.into()),
+        // A server that does not tell counts as one that has not flushed.
+        inserted: row.try_get::<_, Option<PgLsn>>(3)?.map_or(Lsn::BEYOND, |lsn| Lsn(lsn.into())),
+        flushed: row.try_get::<_, Option<PgLsn>>(4)?.map_or(Lsn::default(), |lsn| Lsn(lsn.into())),
     };
     Ok((probe, standing_read(row, 5)?))
 }

@@ -9,12 +9,14 @@ use postrider_core::store::{
     MemberReport, ParkedReport, ShardReport, SlotReport, StoreReport, SubscriptionReport,
 };
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, EventId, Key, Position, Result, Shard, ShardSet, Subscription, Timestamp};
+use postrider_core::{
+    Epoch, EventId, Filter, Key, Position, Result, Shard, ShardSet, Subscription, Timestamp,
+};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
 use crate::event::{LogEnd, log_end};
-use crate::lag::{COUNT_MAX, events_ahead, least_advanced};
+use crate::lag::{COUNT_MAX, Counted, events_ahead, least_advanced};
 use crate::migrate::SCHEMA_VERSION;
 use crate::position::{SHARDS, position_newest};
 use crate::queue::look::queued_counts;
@@ -41,7 +43,7 @@ pub(crate) async fn subscription_reports(
     for subscription in subscriptions {
         let id = subscription.id;
         let places = position_newest(tx, id, SHARDS).await?;
-        let (lag_events, oldest_at) = lag(tx, &places, &end).await?;
+        let (lag_events, oldest_at) = lag(tx, &places, &end, &subscription.filter).await?;
         let counts = rows.counts.remove(&id).unwrap_or_default();
         let queued = queues.remove(&id).unwrap_or_default();
         let shards = rows.shards.remove(&id).unwrap_or_default();
@@ -61,9 +63,15 @@ pub(crate) async fn subscription_reports(
     Ok(reports)
 }
 
-async fn lag(tx: &Tx<'_>, places: &[Arc<ShardPosition>], end: &LogEnd) -> Result<(u64, Option<Timestamp>)> {
+async fn lag(
+    tx: &Tx<'_>,
+    places: &[Arc<ShardPosition>],
+    end: &LogEnd,
+    filter: &Filter,
+) -> Result<(u64, Option<Timestamp>)> {
     let Some(least) = least_advanced(places.iter().map(AsRef::as_ref)) else { return Ok((0, None)) };
-    let ahead = events_ahead(tx, least, end, EventId(i64::MAX)).await?;
+    let counted = Counted { end, before: EventId(i64::MAX), filter: Some(filter) };
+    let ahead = events_ahead(tx, least, counted).await?;
     Ok((ahead.events, ahead.oldest_at))
 }
 
@@ -78,7 +86,8 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store: &Inner) -> Result<StoreRepo
         window: Window::at(&Arc::new(Tick::start())),
         last_id: EventId(0),
     };
-    let there = events_ahead(tx, &nothing_read, &end, EventId(i64::MAX)).await?;
+    let all = Counted { end: &end, before: EventId(i64::MAX), filter: None };
+    let there = events_ahead(tx, &nothing_read, all).await?;
     let kept = tx.query_one(sql!("kept_event_count"), &[&COUNT_MAX], what).await?;
     let kept_at = kept.try_get::<_, Option<At>>(1).doing(what)?.map(|at| at.0);
     let newest = tx.query_one(sql!("event_newest_of_all"), &[], what).await?;

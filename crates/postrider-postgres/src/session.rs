@@ -22,7 +22,11 @@ use crate::options::PostgresOptions;
 use crate::pooler::{Form, Pooled, Route, Way};
 use crate::reach::reach;
 use crate::settings::PATH_LOCAL;
-use crate::statement::{Schema, Sql};
+use crate::statement::{Schema, Sql, WalPlace};
+
+/// By name, so that nothing else is taken for it.
+const WAL_QUESTION: &str =
+    "select pg_catalog.pg_current_wal_insert_lsn(), pg_catalog.pg_current_wal_flush_lsn()";
 
 /// What a connection is for. People see it as `application_name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +89,7 @@ struct State {
     id: u64,
     schema: Schema,
     payloads: Payloads,
+    wal_place: WalPlace,
     timeout: Duration,
     broken: AtomicBool,
     way: Arc<Way>,
@@ -112,6 +117,7 @@ impl Session {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             schema: options.schema.clone(),
             payloads: Payloads::Shown,
+            wal_place: WalPlace::Told,
             timeout: role.timeout(options.call_timeout),
             broken: AtomicBool::new(false),
             way: Arc::clone(way),
@@ -122,7 +128,22 @@ impl Session {
         if role == Role::Operator {
             session.state.payloads = session.payloads_look().await?;
         }
+        if matches!(role, Role::Operator | Role::Reader) {
+            session.state.wal_place = session.wal_place_look().await?;
+        }
         Ok(session)
+    }
+
+    /// Asks whether the server tells how far its write-ahead log has come. Asked on every connection, since a parameter that
+    /// decides it takes a restart.
+    async fn wal_place_look(&self) -> Result<WalPlace> {
+        let what = "ask how far the write-ahead log has come";
+        let asked = self.state.within(what, self.client.batch_execute(WAL_QUESTION)).await?;
+        match asked {
+            Ok(()) => Ok(WalPlace::Told),
+            Err(error) if error.as_db_error().is_some() && !self.client.is_closed() => Ok(WalPlace::Withheld),
+            Err(error) => Err(error).doing(what),
+        }
     }
 
     /// Asks whether this role may read payloads. A database without the schema has none to withhold.
@@ -144,6 +165,11 @@ impl Session {
     /// Whether this role may read payloads and headers. Asked for what people look at; a relay has to.
     pub(crate) fn payloads(&self) -> Payloads {
         self.state.payloads
+    }
+
+    /// Whether the server tells readers and people how far its write-ahead log has come.
+    pub(crate) fn wal_place(&self) -> WalPlace {
+        self.state.wal_place
     }
 
     /// Begins a transaction; dropping it rolls it back.
@@ -353,6 +379,11 @@ impl<'a> Tx<'a> {
         self.state.payloads
     }
 
+    /// As [`Session::wal_place`].
+    pub(crate) fn wal_place(&self) -> WalPlace {
+        self.state.wal_place
+    }
+
     /// The client library's own transaction.
     pub(crate) fn inner(&mut self) -> &mut Transaction<'a> {
         &mut self.tx
@@ -392,31 +423,46 @@ pub(crate) trait Ask {
         parameters: &Parameters<'_>,
         what: &str,
     ) -> impl Future<Output = Result<Vec<Row>>> + Send;
+
+    /// As [`Session::wal_place`].
+    fn wal_place(&self) -> WalPlace;
 }
 
 impl Ask for Session {
+    fn wal_place(&self) -> WalPlace {
+        self.state.wal_place
+    }
+
     async fn ask(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
         self.query(sql, parameters, what).await
     }
 }
 
 impl Ask for Tx<'_> {
+    fn wal_place(&self) -> WalPlace {
+        self.state.wal_place
+    }
+
     async fn ask(&self, sql: Sql, parameters: &Parameters<'_>, what: &str) -> Result<Vec<Row>> {
         self.query(sql, parameters, what).await
     }
 }
 
 impl State {
+    /// What a call says, if it says it in time.
+    async fn within<T>(&self, what: &str, call: impl Future<Output = T>) -> Result<T> {
+        tokio::time::timeout(self.timeout, call).await.map_err(|_| {
+            self.broken.store(true, Ordering::Relaxed);
+            late(what, self.timeout)
+        })
+    }
+
     async fn bounded<T>(
         &self,
         what: &str,
         call: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T> {
-        let Ok(answer) = tokio::time::timeout(self.timeout, call).await else {
-            self.broken.store(true, Ordering::Relaxed);
-            return Err(late(what, self.timeout));
-        };
-        match answer {
+        match self.within(what, call).await? {
             Err(error) if self.is_lent(&error) => {
                 self.broken.store(true, Ordering::Relaxed);
                 self.way.meet_pooler()?;

@@ -15,6 +15,9 @@ const KEPT_CUT: &str = "postrider.kept_cut";
 /// What stands for the table of positions that is emptied, and for the one that is written.
 const OLD: &str = "position_old";
 const NEW: &str = "position_new";
+/// What managed servers may refuse to tell, and what stands in their place there.
+const WAL_FUNCTIONS: [&str; 2] = ["pg_current_wal_insert_lsn()", "pg_current_wal_flush_lsn()"];
+const NO_LSN: &str = "null::pg_lsn";
 
 /// One statement. Its header is cut off by the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +27,16 @@ pub(crate) struct Sql {
     leaf: Option<u8>,
     /// The table of positions that it empties, if it does.
     old: Option<PositionTable>,
+    /// Whether it asks how far the write-ahead log has come.
+    wal: WalPlace,
+}
+
+/// Whether a server tells how far its write-ahead log has come. Aurora does not, unless `rds.logical_replication` is on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(crate) enum WalPlace {
+    #[default]
+    Told,
+    Withheld,
 }
 
 /// One of the two tables that positions are written to in turn.
@@ -51,7 +64,7 @@ impl PositionTable {
 
 impl Sql {
     pub(crate) const fn new(file: &'static str) -> Self {
-        Self { text: without_header(file), leaf: None, old: None }
+        Self { text: without_header(file), leaf: None, old: None, wal: WalPlace::Told }
     }
 
     /// The same on one leaf of the log.
@@ -64,6 +77,11 @@ impl Sql {
         Self { old: Some(old), ..self }
     }
 
+    /// The same for a server that tells how far its write-ahead log has come, or does not.
+    pub(crate) fn where_wal_is(self, wal: WalPlace) -> Self {
+        Self { wal, ..self }
+    }
+
     pub(crate) fn text(self, schema: &Schema) -> Cow<'static, str> {
         let whole = if self.text.contains(KEPT_CUT) || self.text.contains(EVENT_CUT) {
             let part = |sql: Self| format!("({})", sql.text);
@@ -72,10 +90,13 @@ impl Sql {
         } else {
             Cow::Borrowed(self.text)
         };
-        let text: Cow<'static, str> = match whole {
+        let mut text: Cow<'static, str> = match whole {
             Cow::Borrowed(text) => schema.fit(text),
             Cow::Owned(text) => schema.fit(&text).into_owned().into(),
         };
+        if self.wal == WalPlace::Withheld {
+            text = WAL_FUNCTIONS.iter().fold(text, |text, call| text.replace(call, NO_LSN).into());
+        }
         match (self.leaf, self.old) {
             (Some(leaf), _) => text.replace(LEAF, &format!("event_{leaf}")).into(),
             (None, Some(old)) => text.replace(OLD, old.name()).replace(NEW, old.other().name()).into(),
@@ -148,6 +169,15 @@ mod tests {
             sql.emptying(PositionTable::B).text(&Schema::new("postrider").unwrap()),
             "insert into postrider.position_a from postrider.position_b"
         );
+    }
+
+    #[test]
+    fn a_server_that_keeps_its_log_to_itself_is_not_asked() {
+        let schema = Schema::default();
+        for sql in [sql!("probe"), sql!("event_look").on_leaf(3), sql!("slot_use")] {
+            assert!(sql.text(&schema).contains("pg_current_wal"));
+            assert!(!sql.where_wal_is(WalPlace::Withheld).text(&schema).contains("pg_current_wal"));
+        }
     }
 
     #[test]

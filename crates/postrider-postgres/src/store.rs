@@ -11,12 +11,13 @@ use postrider_core::store::{
     SubscriptionReport, Wake,
 };
 use postrider_core::{
-    Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
+    Emit, Event, EventId, NewEvent, NewSubscription, Position, Result, Start, Store, Subscription, Tuning,
 };
 use tokio::sync::{Mutex, Notify};
 use tracing::{info, warn};
 
-use crate::adopt::Adopted;
+use crate::adopt::{AdoptProgress, Adopted};
+use crate::emit::On;
 use crate::fetch::SharedTail;
 use crate::holding::Holdings;
 use crate::identity::{Identity, identify};
@@ -30,6 +31,7 @@ use crate::queue::hints::Hints;
 use crate::roles::Roles;
 use crate::sentry::Sentry;
 use crate::session::{Role, Session};
+use crate::statement::Schema;
 use crate::straggler::Stragglers;
 use crate::subscription::Change;
 use crate::wake::{TwoPhase, tell};
@@ -111,6 +113,7 @@ impl PostgresStore {
         let operator = Link::new(Role::Operator, &options, &way);
         let (id, payloads) = {
             let mut session = operator.session().await?;
+            wal::source_check(options.source, session.wal_place())?;
             migrate::migrate(&mut session, &options).await?;
             (identified(&mut session, &options).await?, session.payloads())
         };
@@ -154,17 +157,47 @@ impl PostgresStore {
     }
 
     /// Makes this server the home of a store that was restored from a dump, upgraded or replicated from another server,
-    /// under a new identity. No producer may emit until it is done, which it sees to; it reads and writes the whole log.
-    /// None if the store is at home here. Whoever calls it must own the schema.
+    /// under a new identity. It reads and writes the whole log, batch by batch; one that was interrupted is gone on with by the
+    /// next call. None if the store is at home here. Whoever calls it must own the schema.
     pub async fn adopt(options: PostgresOptions, actor: &str) -> Result<Option<Adopted>> {
+        Self::adopt_with(options, actor, adopt::BATCH_EVENTS, |_| ()).await
+    }
+
+    /// The same by so many events at a time, telling how far it has come.
+    pub async fn adopt_with(
+        options: PostgresOptions,
+        actor: &str,
+        batch: u32,
+        told: impl FnMut(AdoptProgress),
+    ) -> Result<Option<Adopted>> {
         let options = Arc::new(options);
         let operator = Link::new(Role::Operator, &options, &Way::new(options.pooler));
         let mut session = operator.session().await?;
         migrate::migrate(&mut session, &options).await?;
-        let tx = session.begin().await?;
-        let adopted = adopt::adopt(&tx, actor).await?;
-        tx.commit("adopt the store").await?;
-        Ok(adopted)
+        adopt::adopt(&mut session, actor, batch.max(1), told).await
+    }
+
+    /// The schema that holds the store's tables.
+    pub fn schema(&self) -> &Schema {
+        &self.inner.options.schema
+    }
+
+    /// Emits an event to this store's schema, in the caller's transaction. Without a store, or with another one, it is the
+    /// schema that decides: `emit(&tx, …)` always writes to `postrider`, and [`Schema::on`] to the one that it names.
+    ///
+    /// ```no_run
+    /// # async fn order(store: &postrider_postgres::PostgresStore, tx: tokio_postgres::Transaction<'_>) -> postrider_core::Result<()> {
+    /// use postrider_core::Event;
+    /// use postrider_postgres::tokio_postgres;
+    ///
+    /// store.emit(&tx, Event::new("order")).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn emit<'a, M, T>(&'a self, tx: T, event: NewEvent) -> <On<'a, T> as Emit<M>>::Output
+    where
+        On<'a, T>: Emit<M>,
+    {
+        postrider_core::emit(self.schema().on(tx), event)
     }
 
     /// Where this process reads the log now, and how often that has changed.

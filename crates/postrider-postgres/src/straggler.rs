@@ -30,7 +30,7 @@ use crate::options::PostgresOptions;
 use crate::session::{Ask, Session, Tx};
 use crate::statement::Schema;
 use crate::store::Inner;
-use crate::turn::{Stretch, Turn, stretches};
+use crate::turn::{LEAVES, Stretch, Turn, stretches};
 use crate::values::XidValue;
 
 /// So many ids are looked through sooner than by an index.
@@ -88,6 +88,7 @@ pub(crate) async fn window_read(
     window: &Window,
     above: i64,
 ) -> Result<(Stretch, RowsRead)> {
+    let above = past_emptied(session, window, above).await?;
     let stretch = match cold(store, session, window, above).await? {
         Some(Cold::ByXid(stretch, xids)) => {
             return Ok((stretch, late_read(session, stretch, &xids, store).await?));
@@ -96,6 +97,21 @@ pub(crate) async fn window_read(
         None => Stretch::behind(above, window.to.seq()),
     };
     Ok((stretch, rows_read(session, stretch, &window.from.snapshot, &store.appetite).await?))
+}
+
+/// Where to read on behind `above` if the ring has come round since. Leaves of turns before that serve others by now: there is
+/// nothing in these turns but perhaps a row that came late, and there may be thousands of them.
+///
+/// Everything of the window can be seen by whoever reads it, so that nothing of it lies below the first that is found.
+async fn past_emptied(session: &Session, window: &Window, above: i64) -> Result<i64> {
+    let end = window.to.seq();
+    let turns = Turn::of(EventId(end)).number() - Turn::of(EventId(above.saturating_add(1))).number();
+    if turns < LEAVES {
+        return Ok(above);
+    }
+    let rows = session.query(sql!("event_first"), &[&above], WHAT).await?;
+    let first: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose().doing(WHAT)?.flatten();
+    Ok(first.map_or(end, |first| end.min(first - 1)).max(above))
 }
 
 /// How to read a part of a window of which few rows are the window's own.

@@ -29,10 +29,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use postrider_core::log::{LogRow, Lsn, Snapshot, Xid};
+use postrider_core::{Error, ErrorKind, Result};
 use tokio::sync::Notify;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::statement::WalPlace;
 use crate::store::Inner;
 use inbox::Inbox;
 
@@ -54,6 +56,23 @@ pub enum Source {
     Hybrid,
     /// The same, and events that were emitted as messages are taken from another slot and written into the log.
     Wal,
+}
+
+/// Refuses a source that follows the write-ahead log of a server that does not tell how far that has come.
+pub(crate) fn source_check(source: Source, wal: WalPlace) -> Result<()> {
+    let name = match (source, wal) {
+        (Source::Poll, _) | (_, WalPlace::Told) => return Ok(()),
+        (Source::Hybrid, WalPlace::Withheld) => "hybrid",
+        (Source::Wal, WalPlace::Withheld) => "wal",
+    };
+    Err(Error::new(
+        ErrorKind::Incompatible,
+        format!(
+            "source `{name}` cannot be used: this server does not tell how far its write-ahead log has come. On Amazon RDS and \
+             Aurora set the parameter `rds.logical_replication` to 1 and restart it, elsewhere let this role execute \
+             `pg_current_wal_insert_lsn` and `pg_current_wal_flush_lsn`; or use source `poll`"
+        ),
+    ))
 }
 
 /// Where the log is read at this moment.

@@ -1,5 +1,6 @@
 //! PostgreSQL keeps every promise of the contract, on each version that is tested, for the owner of the schema and for
-//! those who have no more than the rights of their roles; directly, and through a pooler, even one with a single session.
+//! those who have no more than the rights of their roles; directly, and through a pooler, even one with a single session; and
+//! on a server that tells nothing of its write-ahead log.
 
 use std::sync::OnceLock;
 
@@ -57,6 +58,15 @@ impl PostgresRig {
         database.query(&format!("create role {}_ada login in role {granted}", database.name));
         let url = database.url.replace("postgres@", &format!("{}_ada@", database.name));
         let store = open(&url).await;
+        Self::with(url, database, store)
+    }
+
+    /// As the owner of the schema, on a server that keeps to itself what managed ones may.
+    async fn managed(version: Version) -> Self {
+        let database = shared(version).create_database();
+        let url = database.managed();
+        let store = open(&url).await;
+        database.query(CLOCK);
         Self::with(url, database, store)
     }
 
@@ -221,6 +231,12 @@ mod postgresql_18_by_roles {
     use super::*;
     postrider_testkit::conformance_tests!(PostgresRig::by_roles(Version::V18).await);
     postrider_testkit::queue_conformance_tests!(PostgresRig::by_roles(Version::V18).await);
+}
+
+mod postgresql_18_managed {
+    use super::*;
+    postrider_testkit::conformance_tests!(PostgresRig::managed(Version::V18).await);
+    postrider_testkit::queue_conformance_tests!(PostgresRig::managed(Version::V18).await);
 }
 
 mod postgresql_15_pooled {

@@ -54,6 +54,9 @@ pub(crate) const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
 const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
 /// How often people are told that too many keys wait.
 const TELL_PARKED_EVERY: Duration = Duration::from_secs(60);
+/// An outcome that has waited this many times the pace of settles for its own holds the hand-out back: what is finished and
+/// not settled comes again if the process dies, and would be more and more while a store is slow to take settles.
+const OVERDUE_AFTER: u32 = 2;
 pub(crate) const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
 pub(crate) const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -119,6 +122,10 @@ pub(crate) struct Owner<S: LogStore> {
     row_call: RowCall,
     /// A settle that must be sent again: whether it was applied is not known.
     resend: Option<Arc<Settle>>,
+    /// When the first outcome came in that no settle has taken up yet.
+    finished_at: Option<Duration>,
+    /// The same of the settle that is under way, or to be sent again.
+    settles_from: Option<Duration>,
 
     due_at: Duration,
     settle_at: Duration,
@@ -211,6 +218,8 @@ impl<S: LogStore> Owner<S> {
             in_place: InPlace::default(),
             row_call: RowCall::None,
             resend: None,
+            finished_at: None,
+            settles_from: None,
             due_at: Duration::ZERO,
             settle_at: Duration::ZERO,
             settle_gaps_at: Duration::ZERO,
@@ -294,6 +303,9 @@ impl<S: LogStore> Owner<S> {
         };
         if settle_due {
             let settle = self.lanes.compose(now, SLOW_AFTER);
+            // What was finished before could not be settled: an earlier event was still running.
+            let lately = now.saturating_sub(self.pace.settle_every);
+            self.settles_from = self.finished_at.take().map(|finished_at| finished_at.max(lately));
             self.begin_settle(Arc::new(settle));
         } else if now >= self.due_at && self.drain_until.is_none() && !self.paused {
             self.begin_due();
@@ -306,6 +318,23 @@ impl<S: LogStore> Owner<S> {
         self.settle_at = self.now() + self.pace.settle_every;
         self.settle_gaps_at = self.now() + SETTLE_GAPS_EVERY;
         self.row_call = RowCall::Settle { settle, call };
+    }
+
+    /// Whether outcomes wait too long for their settle. Those behind an event that still runs do not count: nothing can
+    /// settle them.
+    fn is_settle_overdue(&self, now: Duration) -> bool {
+        let is_late = |since: Option<Duration>| {
+            since.is_some_and(|since| now >= since + self.pace.settle_every * OVERDUE_AFTER)
+        };
+        match &self.row_call {
+            RowCall::Settle { .. } => is_late(self.settles_from.or(self.finished_at)),
+            // Settles wait for it.
+            RowCall::Due(_) => {
+                is_late(self.finished_at) && self.lanes.wanted(now, SLOW_AFTER) == Wanted::Soon
+            }
+            RowCall::None => self.resend.is_some() && is_late(self.settles_from.or(self.finished_at)),
+            RowCall::Work { .. } => false,
+        }
     }
 
     fn begin_due(&mut self) {
@@ -430,7 +459,7 @@ impl<S: LogStore> Owner<S> {
             (RowCall::Settle { settle, .. }, RowAnswer::Settled(settled)) => match settled {
                 Ok(settled) => {
                     self.error_wait = ERROR_WAIT_MIN;
-                    self.resend = None;
+                    (self.resend, self.settles_from) = (None, None);
                     self.settled(&settle, &settled);
                 }
                 Err(error) => {

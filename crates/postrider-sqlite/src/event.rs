@@ -2,7 +2,7 @@
 
 use postrider_core::event::{Listed, beginning};
 use postrider_core::store::EventQuery;
-use postrider_core::{Event, EventId, NewEvent, Result, Timestamp, limits};
+use postrider_core::{Event, EventId, Filter, NewEvent, Result, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use crate::emit::event_insert;
@@ -156,4 +156,38 @@ pub(crate) fn event_count(conn: &Connection, after: EventId, before: EventId) ->
     let oldest = event_oldest(conn, after)?.map_or(before.0, |(id, _)| id.0);
     let newest = event_newest(conn)?.map_or(0, |id| id.0).min(before.0.saturating_sub(1));
     Ok(newest.saturating_sub(oldest).saturating_add(1).max(0) as u64)
+}
+
+/// How many events behind an id a filter wants, and when the first of them was emitted. Beyond a limit it is an estimate, by the
+/// share of those that were looked at; never nothing where nobody has looked.
+pub(crate) fn event_wanted(
+    conn: &Connection,
+    after: EventId,
+    filter: &Filter,
+) -> Result<(u64, Option<Timestamp>)> {
+    let oldest_of_all = |after| Ok(event_oldest(conn, after)?.map(|(_, created_at)| created_at));
+    if *filter == Filter::default() {
+        return Ok((event_count(conn, after, EventId(i64::MAX))?, oldest_of_all(after)?));
+    }
+    let (mut looked_at, mut wanted, mut oldest, mut last) = (0, 0, None, after);
+    let mut look = || {
+        let mut names = conn.prepare_cached(sql!("event_names"))?;
+        let mut rows = names.query((after.0, COUNT_MAX as i64))?;
+        while let Some(row) = rows.next()? {
+            (looked_at, last) = (looked_at + 1, EventId(row.get(0)?));
+            if filter.matches(&event_row::text(row.get_ref(1)?), &event_row::text(row.get_ref(2)?)) {
+                wanted += 1;
+                oldest.get_or_insert(Timestamp::from_micros(row.get(3)?));
+            }
+        }
+        Ok(())
+    };
+    look().doing("count events")?;
+    if looked_at < COUNT_MAX {
+        return Ok((wanted, oldest));
+    }
+    let rest = event_count(conn, last, EventId(i64::MAX))?;
+    let of_rest = u128::from(rest) * u128::from(wanted.max(1)) / u128::from(looked_at);
+    let of_rest = u64::try_from(of_rest).unwrap_or(u64::MAX).max(u64::from(rest > 0));
+    Ok((wanted.saturating_add(of_rest), oldest.or(oldest_of_all(last)?)))
 }

@@ -26,7 +26,7 @@
 //! | [`emit`] | how does an event get into the caller's transaction? |
 //! | `options`, `open`, `migrate` | which file, and is it fit for use? |
 //! | `store` | which call does what? The way in to all below. |
-//! | `connection` | who touches the database? Two threads, one connection each. |
+//! | `connection`, `busy` | who touches the database, and who waits for whom? Two threads, one connection each. |
 //! | `fetch`, `durability`, `due` | what is there to deliver, and can it still vanish? |
 //! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
 //! | `queue_feed`, `queue_row`, `queue_lane` | mode `queue`: what is queued, and what waits for what? |
@@ -75,6 +75,7 @@ macro_rules! sql {
 mod audit;
 #[cfg(feature = "bench")]
 pub mod bare;
+mod busy;
 mod check;
 mod clock;
 mod connection;

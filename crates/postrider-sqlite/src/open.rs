@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use postrider_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::busy::wait_within;
 use crate::error::Doing;
 use crate::migrate;
 use crate::options::SqliteOptions;
@@ -88,8 +89,8 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection> {
     if options.create {
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
     }
-    let conn = Connection::open_with_flags(path, flags).map_err(|error| unfit(path, error))?;
-    conn.busy_timeout(options.busy_timeout).doing("set the busy time-out")?;
+    let mut conn = Connection::open_with_flags(path, flags).map_err(|error| unfit(path, error))?;
+    conn.busy_handler(Some(wait_within(options.busy_timeout))).doing("say how locks are waited for")?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // Four MiB: the log is read once from front to back, so a larger cache would hold nothing of use.
     conn.pragma_update(None, "cache_size", -4096).doing("set the cache size")?;

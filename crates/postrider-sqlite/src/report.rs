@@ -15,7 +15,7 @@ use postrider_core::{
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::error::Doing;
-use crate::event::{event_count, event_get, event_newest, event_oldest};
+use crate::event::{event_count, event_get, event_newest, event_oldest, event_wanted};
 use crate::lane::{lane_head, lane_read};
 use crate::liveness::{Observer, signs_read};
 use crate::member::member_list;
@@ -40,9 +40,10 @@ pub(crate) fn subscription_report(
     let least = shards.iter().map(|shard| shard.position).min().unwrap_or(Position::START).last_id;
     let [pending, leased, dead] = delivery_counts(conn, id)?;
     let [queued_pending, queued_leased] = queued_counts(conn, id)?;
+    let (lag_events, oldest_at) = event_wanted(conn, least, &subscription.filter)?;
     Ok(SubscriptionReport {
-        lag_events: event_count(conn, least, EventId(i64::MAX))?,
-        lag: event_oldest(conn, least)?.map(|(_, created_at)| now.since(created_at)),
+        lag_events,
+        lag: oldest_at.map(|oldest_at| now.since(oldest_at)),
         pending: pending + queued_pending,
         leased: leased + queued_leased,
         dead,

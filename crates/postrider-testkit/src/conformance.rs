@@ -386,6 +386,7 @@ macro_rules! conformance_tests {
                 a_seek_is_told_of_the_events_that_it_touched,
                 deliveries_are_told_for_those_who_want_the_event,
                 lag_counts_what_is_unread,
+                lag_counts_what_is_wanted,
                 parked_lanes_are_reported,
                 shards_name_their_holder,
                 members_are_named_with_their_part,

@@ -392,6 +392,19 @@ impl Database {
         Self { url: url(address, &self.name), name: self.name.clone(), address }
     }
 
+    /// Keeps from everybody but superusers what managed servers may keep to themselves, and makes somebody who is none and
+    /// may create schemas here. The URL as whom.
+    pub fn managed(&self) -> String {
+        let name = &self.name;
+        let last_look = "pg_control_checkpoint()"; // tidy: foreign because it is PostgreSQL's function
+        self.query(&format!(
+            "revoke execute on function pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(), pg_current_wal_lsn(),
+                 pg_walfile_name(pg_lsn), pg_control_system(), {last_look} from public;
+             create role {name}_owner login; grant create on database {name} to {name}_owner"
+        ));
+        self.url.replace("postgres@", &format!("{name}_owner@"))
+    }
+
     /// Sends statements and returns the rows as text.
     pub fn query(&self, statements: &str) -> Vec<Vec<Option<String>>> {
         self.try_query(statements).unwrap_or_else(|told| panic!("{told}"))

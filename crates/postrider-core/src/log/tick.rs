@@ -10,6 +10,11 @@ use crate::event::EventId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Lsn(pub u64);
 
+impl Lsn {
+    /// Behind all that will ever be written: what is not known to be flushed is not.
+    pub const BEYOND: Self = Self(u64::MAX);
+}
+
 /// What one look at the server read, in this order: the order is what makes it true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {

@@ -730,15 +730,40 @@ $$;
 
 -- Which server this is: its identifier, then the timeline of its write-ahead log, which is a new one after every failover
 -- and every restore to a point in time, and the database.
+--
+-- Managed servers may keep some of this to themselves. Without an identifier the server is told by the token below, and
+-- without the place of the write-ahead log its timeline by the last checkpoint. Where neither timeline can be had, a failover
+-- is not noticed, and the store keeps its identity.
 create function postrider.home() returns text
-language sql volatile
+language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-return pg_catalog.format(
-    '%s/%s.%s',
-    (select system_identifier from pg_catalog.pg_control_system()),
-    pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8),
-    (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())
-);
+as $$
+declare
+    server text;
+    timeline text := '00000000';
+begin
+    begin
+        select system_identifier::text into server from pg_control_system();
+    exception when others then
+        select token::text into server from postrider.server_token;
+    end;
+    begin
+        timeline := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+    exception when others then
+        begin
+            -- tidy: foreign because it is PostgreSQL's function
+            select lpad(upper(to_hex(timeline_id)), 8, '0') into timeline from pg_control_checkpoint();
+        exception when others then
+            null;
+        end;
+    end;
+    return server || '/' || timeline || '.' || (select oid from pg_database where datname = current_database());
+end
+$$;
+
+-- A dump does not carry what a materialized view holds: whoever restores it draws another token. A copy of the files, a standby and
+-- `pg_upgrade` keep it, as they keep the numbers of transactions.
+create materialized view postrider.server_token as select pg_catalog.gen_random_uuid() as token;
 
 -- Says who the store is, and whether this server is its home.
 --

@@ -39,6 +39,20 @@ async fn two_stores_share_a_database_and_know_nothing_of_each_other() {
 }
 
 #[tokio::test]
+async fn a_store_emits_to_its_own_schema_in_a_callers_transaction() {
+    let scene = Scene::new().await;
+    let options = PostgresOptions::from_url(&scene.db.url).unwrap().schema("mail_2").unwrap();
+    let other = PostgresStore::open(options).await.unwrap();
+    let mut client = scene.client().await;
+    let mut tx = client.transaction().await.unwrap();
+    other.emit(&tx, Event::new("order")).await.unwrap();
+    other.emit(&mut tx, Event::new("order")).await.unwrap();
+    scene.store.emit(&tx, Event::new("order")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((scene.events(), scene.number("select count(*) from mail_2.event")), (1, 2));
+}
+
+#[tokio::test]
 async fn a_role_that_owns_nothing_but_its_schema_can_do_all_of_it() {
     let scene = Scene::new().await;
     // Roles are the server's, and so shared by all tests.

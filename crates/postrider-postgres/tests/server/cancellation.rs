@@ -42,7 +42,7 @@ fn work() -> Work {
 async fn one(owner: &Owner, what: usize, polls: usize) -> bool {
     let settle = Arc::new(Settle { mark: Some(owner.at), ..Settle::default() });
     match what {
-        0 => polled(owner.store.fetch(&owner.hold, owner.at, AMPLE), polls).await.is_some(),
+        0 => polled(Box::pin(owner.store.fetch(&owner.hold, owner.at, AMPLE)), polls).await.is_some(),
         1 => polled(owner.store.settle(&owner.hold, settle), polls).await.is_some(),
         2 => polled(owner.store.settle_with(&owner.hold, settle, work()), polls).await.is_some(),
         _ => polled(owner.store.member_beat(owner.hold.member), polls).await.is_some(),

@@ -197,6 +197,48 @@ async fn a_restored_dump_is_adopted_and_gone_on_with() {
     assert_eq!(rest_of(&store, "new").await.len(), 8, "all of them can be read again from the start");
 }
 
+/// Whenever it is cut off: each batch is a transaction of its own, and producers need not wait for the last of them.
+#[tokio::test]
+async fn an_adoption_that_was_interrupted_is_gone_on_with() {
+    let (old, new) = (
+        Server::start(Version::V15, Settings::fast()),
+        Server::start(Version::V15, Settings::fast().own_identity()),
+    );
+    let stage = Stage::in_database(old.create_database()).await;
+    scattered(&stage).await;
+    let db = dump(&old, &stage.db, &new);
+    let mut cut_off = 0;
+    let adopted = loop {
+        let (options, mut steps) = (options(&db), 0);
+        let adopting = tokio::spawn(async move {
+            let told = |_| {
+                steps += 1;
+                // It gets a step further each time.
+                assert!(steps < 2 + cut_off / 4, "told to end here");
+            };
+            PostgresStore::adopt_with(options, "ann", 2, told).await
+        });
+        match adopting.await {
+            Ok(adopted) => break adopted.unwrap().unwrap(),
+            Err(_) => cut_off += 1,
+        }
+        if cut_off == 5 {
+            emit_all(&db, &["f"]).await;
+        }
+        assert!(cut_off < 100, "it does not get on");
+        refusal(PostgresStore::open(super::stage::options(&db)).await);
+    };
+    assert!(cut_off > 5, "{cut_off}");
+    assert_eq!((adopted.events, adopted.sequence_to), (6, None));
+    let store = open(&db).await;
+    emit_all(&db, &["g"]).await;
+    assert_eq!(rest_of(&store, "done").await, set(["e", "f", "g"]));
+    assert_eq!(rest_of(&store, "half").await, set(["c", "d", "e", "f", "g"]));
+    assert_eq!(rest_of(&store, "late").await, set(["e", "f", "g", "x"]));
+    assert_eq!(rest_of(&store, "never").await, set(["a", "b", "c", "d", "e", "f", "g", "x"]));
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_sequence_that_was_not_restored_is_mended() {
     let (old, new) = (

@@ -23,6 +23,9 @@ impl<S: LogStore> Owner<S> {
         }
         // One look at the clock per burst: a burst of handlers that are begun in place takes microseconds.
         let now = self.now();
+        if self.is_settle_overdue(now) {
+            return false;
+        }
         let work = self.work.clone();
         for _ in 0..BURST {
             let begun = match &work {
@@ -154,6 +157,7 @@ impl<S: LogStore> Owner<S> {
                 self.failure_log.turned(turn, outcome);
             }
         }
+        self.finished_at.get_or_insert(now);
         let rng = &mut self.rng;
         let tally = self.lanes.finish(ticket, attempted, now, &mut || rng.f64());
         self.count(tally);

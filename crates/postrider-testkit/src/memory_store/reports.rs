@@ -1,5 +1,7 @@
 //! What people see.
 
+use std::sync::Arc;
+
 use postrider_core::settle::MemberId;
 use postrider_core::store::{
     ActionReport, DeliveryAction, DeliveryReport, MemberReport, ParkedReport, ShardReport, StoreReport,
@@ -81,7 +83,10 @@ impl State {
 
     pub(super) fn report(&self, progress: &Progress, time: Time) -> SubscriptionReport {
         let least = progress.least();
-        let mut unread = self.events.values().filter(|event| !least.covers(event.id)).peekable();
+        let filter = &progress.subscription.filter;
+        let wanted = |event: &&Arc<Event>| filter.matches(event.topic.as_str(), event.kind.as_str());
+        let unread = self.events.values().filter(|event| !least.covers(event.id));
+        let mut unread = unread.filter(wanted).peekable();
         let lag = unread.peek().map(|oldest| time.now.since(oldest.created_at));
         let count = |state| {
             let is = |row: &&StoredRow| row.state == state && !row.discarded;
