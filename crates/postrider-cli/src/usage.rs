@@ -59,7 +59,7 @@ fn told(error: &clap::Error, typed: &[OsString], log_is_json: bool) -> Option<St
     if !error.use_stderr() {
         return None;
     }
-    let typed: Vec<String> = typed.iter().cloned().map(secrets::readable).collect();
+    let typed: Vec<String> = typed.iter().map(|word| secrets::readable(word)).collect();
     let secrets: Vec<String> = typed.iter().cloned().flat_map(secrets::secrets_in).collect();
     let rendered = error.render().to_string();
     let plain = secrets::hide(&rendered, &secrets);

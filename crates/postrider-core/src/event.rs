@@ -320,7 +320,7 @@ impl fmt::Debug for NewEvent {
             .field("headers", &self.headers)
             .field("due", &self.due)
             .field("unique", &self.unique.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

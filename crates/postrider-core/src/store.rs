@@ -448,7 +448,7 @@ impl fmt::Debug for DeadLetter {
             .field("holds", &self.holds)
             .field("died_at", &self.died_at)
             .field("attempts", &self.attempts)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

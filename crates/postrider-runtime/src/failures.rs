@@ -135,22 +135,23 @@ impl FailureLog {
     fn tell_one(&self, failed: &FailedAttempt, attempts_max: u32) {
         let FailedAttempt { event, attempt, next, reason } = failed;
         let (event, subscription) = (event.0, self.origin.subscription.as_str());
-        match next {
-            Some(next) => warn!(
+        if let Some(next) = next {
+            warn!(
                 event,
                 subscription,
                 attempt = format!("{attempt}/{attempts_max}"),
                 next = rounded(*next),
                 reason,
                 "attempt failed; see `postrider event why {event}`"
-            ),
-            None => warn!(
+            );
+        } else {
+            warn!(
                 event,
                 subscription,
                 attempt,
                 reason,
                 "dead letter; see `postrider dead-letter show {subscription} {event}`"
-            ),
+            );
         }
     }
 

@@ -52,6 +52,7 @@ fn delivery() -> Delivery {
         headers,
         created_at: Timestamp::from_micros(1_800_000_000_000_000),
         due_at: None,
+        flaw: None,
     };
     let origin = Origin { subscription: "billing.eu".to_owned(), store_id: "5f2c".to_owned() };
     Delivery::new(Arc::new(event), 1, Arc::new(origin))

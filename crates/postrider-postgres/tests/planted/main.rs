@@ -164,7 +164,7 @@ async fn outboxes_wakes_and_inboxes_call_nothing_that_was_planted() {
         let event =
             store.event_list(EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap().remove(0);
         let origin = Origin { subscription: "mail".to_owned(), store_id: "s".to_owned() };
-        let delivery = Delivery::new(Arc::new(event), 1, Arc::new(origin));
+        let delivery = Delivery::new(Arc::new(event.event), 1, Arc::new(origin));
         let delivered = into.deliver(&[delivery], Duration::ZERO).await;
         assert_eq!(delivered.ok(), Some(1), "{version:?}");
         assert_eq!(called(&database), Vec::<Vec<Option<String>>>::new(), "{version:?}");

@@ -193,7 +193,7 @@ pub async fn listed_dead_letters_show_the_beginning_of_what_is_large<R: Rig>(rig
     rig.store().dead_letter_edit(&letter(ids[0]), vec![b'e'; 50_000].into(), ACTOR).await?;
     let listed = rig.store().dead_letter_list(super::dead_letters::all()).await?;
     assert_eq!((listed[0].event.payload.len(), listed[0].event.payload_bytes), (4_096, 100_000));
-    assert_eq!(listed[0].edited_payload.as_ref().map(|edited| edited.len()), Some(4_096));
+    assert_eq!(listed[0].edited_payload.as_ref().map(bytes::Bytes::len), Some(4_096));
     assert_eq!(listed[0].edited_bytes, 50_000);
     let whole = rig.store().dead_letter_get(&letter(ids[0])).await?;
     assert_eq!((whole.event.payload.len(), whole.edited_bytes), (100_000, 50_000));

@@ -30,7 +30,9 @@ pub async fn a_claimed_event_that_breaks_a_limit_comes_without_what_does<R: Rig<
         assert_eq!(ids, [before, planted, after].concat(), "{name}");
         let told: Vec<&str> = claimed.iter().map(|event| reason(event)).collect();
         assert_eq!(told, [vec![""], reasons, vec![""]].concat(), "{name}");
-        claimed.iter().for_each(|event| assert_small(event));
+        for event in &claimed {
+            assert_small(event);
+        }
     }
     Ok(())
 }

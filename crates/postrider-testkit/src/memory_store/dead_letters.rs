@@ -19,8 +19,9 @@ impl State {
             let mut found = self.letter_get(&letter).ok()?;
             found.history.drain(..found.history.len().saturating_sub(1));
             found.event = Listed::preview(found.event.event);
-            let edited = found.edited_payload.as_mut();
-            edited.into_iter().for_each(|edited| edited.truncate(limits::PREVIEW_BYTES_MAX));
+            if let Some(edited) = &mut found.edited_payload {
+                edited.truncate(limits::PREVIEW_BYTES_MAX);
+            }
             Some(found)
         };
         self.letters(query).into_iter().filter_map(with_last_attempt).collect()

@@ -66,7 +66,7 @@ async fn latencies<S: QueueStore>(store: &S, mode: Mode, failing: bool, seconds:
         let event = Event::new(&name)
             .kind("healthy")
             .key(format!("healthy-{}", emitted.len()))
-            .payload(PAYLOAD.as_slice());
+            .json_text(PAYLOAD);
         let ids = store.event_emit(vec![event]).await?;
         let committed = Instant::now();
         emitted.extend(ids.into_iter().map(|id| (id, committed)));
