@@ -102,9 +102,10 @@ impl Headers {
     /// headers, and a header that is `null` is left out. Values that are not strings are kept as their JSON text, and what
     /// is no object at all becomes the single header `malformed`, since a bad header must never lose an event.
     pub fn from_json(text: &str) -> Self {
-        serde_json::from_str::<Option<Self>>(text)
-            .map(Option::unwrap_or_default)
-            .unwrap_or_else(|_| Self(vec![(SmolStr::new_static("malformed"), text.to_owned())]))
+        match serde_json::from_str::<Option<Self>>(text) {
+            Ok(headers) => headers.unwrap_or_default(),
+            Err(_) => Self(vec![(SmolStr::new_static("malformed"), text.to_owned())]),
+        }
     }
 }
 
