@@ -16,7 +16,7 @@ from psycopg.types.json import Json, Jsonb
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 CASES = json.loads((Path(__file__).parent.parent / "cases.json").read_text())
-URL = os.environ["DATABASE_URL"]
+URL = os.environ.get("DATABASE_URL")
 INSERT = "insert into postrider.event (topic, type, key, payload) values"
 
 
@@ -118,7 +118,8 @@ def with_sqlite3():
 
 if "DATABASE" in os.environ:
     with_sqlite3()
-with_psycopg()
-asyncio.run(with_asyncpg())
-with_sqlalchemy()
-with_django()
+else:
+    with_psycopg()
+    asyncio.run(with_asyncpg())
+    with_sqlalchemy()
+    with_django()

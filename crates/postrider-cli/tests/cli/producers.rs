@@ -150,7 +150,6 @@ fn compare(place: &Place, store: &str, topics: &[&str]) {
         let case = &cases[line.key.parse::<usize>().unwrap() % cases.len()];
         let told = match (line.payload, line.payload_base64) {
             (Some(json), None) => json.get().to_owned(),
-            // More than one line of it.
             (_, base64) => String::from_utf8(STANDARD.decode(base64.unwrap()).unwrap()).unwrap(),
         };
         if line.topic.ends_with("-value") {

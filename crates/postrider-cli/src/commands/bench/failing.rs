@@ -63,10 +63,8 @@ async fn latencies<S: QueueStore>(store: &S, mode: Mode, failing: bool, seconds:
     let mut emitted = Vec::new();
     let until = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < until {
-        let event = Event::new(&name)
-            .kind("healthy")
-            .key(format!("healthy-{}", emitted.len()))
-            .json_text(PAYLOAD);
+        let event =
+            Event::new(&name).kind("healthy").key(format!("healthy-{}", emitted.len())).json_text(PAYLOAD);
         let ids = store.event_emit(vec![event]).await?;
         let committed = Instant::now();
         emitted.extend(ids.into_iter().map(|id| (id, committed)));
