@@ -347,7 +347,7 @@ fn expired_events_are_not_handed_out() {
 fn it_is_recorded_when_a_cancelled_attempt_was_over() {
     let mut leases = leases();
     leases.offer(claimed(1, vec![row(1..=1), row(2..=2), row(3..=3)]), ZERO);
-    let outs = [1, 2, 3].map(|_| leases.hand_out(1, ZERO).unwrap().ticket);
+    let outs = [1, 2, 3].map(|_| leases.hand_out(1, Class::Fresh, ZERO).unwrap().ticket);
     leases.cancel(Token(1), &[EventId(1), EventId(2)]);
     finish(&mut leases, outs[0], &Outcome::Ack, SECOND);
     leases.abandon(outs[1], SECOND * 2);
