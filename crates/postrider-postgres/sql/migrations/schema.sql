@@ -241,9 +241,10 @@ begin
         returning queued.*
     )
     insert into postrider.delivery
-        (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, died_at, edited_payload)
+        (subscription_id, event_id, shard, key, late, turn, parks, state, attempts, died_at, edited_payload,
+        edited_payload_bytes)
     select gone.subscription_id, gone.event_id, said.shard, gone.key, gone.late, gone.turn, gone.parks and holds, 'dead',
-        greatest(gone.started, 1), postrider.clock(), gone.edited_payload
+        greatest(gone.started, 1), postrider.clock(), gone.edited_payload, gone.edited_payload_bytes
     from gone
     join unnest(event_ids, shards) as said (event_id, shard) on said.event_id = gone.event_id
     on conflict on constraint delivery_pkey do nothing;
@@ -254,7 +255,45 @@ CREATE FUNCTION postrider.clock() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
 
-CREATE FUNCTION postrider.emit(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION postrider.emit(topic text, type text, key numeric, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
+    LANGUAGE sql
+    AS $_$select postrider.event_emit(
+                $1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5, $6, $7, $8, $9, $10
+            )$_$;
+
+CREATE FUNCTION postrider.emit(topic text, type text DEFAULT NULL::text, key text DEFAULT NULL::text, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
+    LANGUAGE sql
+    AS $_$select postrider.event_emit(
+                $1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5, $6, $7, $8, $9, $10
+            )$_$;
+
+CREATE FUNCTION postrider.emit(topic text, type text, key uuid, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
+    LANGUAGE sql
+    AS $_$select postrider.event_emit(
+                $1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5, $6, $7, $8, $9, $10
+            )$_$;
+
+CREATE FUNCTION postrider.emit_bytes(topic text, type text DEFAULT NULL::text, key anycompatiblenonarray DEFAULT NULL::unknown, payload bytea DEFAULT NULL::bytea, headers json DEFAULT NULL::json, due_in interval DEFAULT NULL::interval, idempotency_key text DEFAULT NULL::text, due_at timestamp with time zone DEFAULT NULL::timestamp with time zone, unique_for interval DEFAULT NULL::interval, replace boolean DEFAULT false) RETURNS bigint
+    LANGUAGE sql
+    AS $_$select postrider.event_emit($1, $2, $3::pg_catalog.text, null, $4, $5, $6, $7, $8, $9, $10)$_$;
+
+CREATE FUNCTION postrider.emit_message(topic text, type text, key numeric, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
+    LANGUAGE sql
+    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
+
+CREATE FUNCTION postrider.emit_message(topic text, type text DEFAULT NULL::text, key text DEFAULT NULL::text, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
+    LANGUAGE sql
+    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
+
+CREATE FUNCTION postrider.emit_message(topic text, type text, key uuid, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
+    LANGUAGE sql
+    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
+
+CREATE FUNCTION postrider.emit_message_bytes(topic text, type text DEFAULT NULL::text, key anycompatiblenonarray DEFAULT NULL::unknown, payload bytea DEFAULT NULL::bytea, headers json DEFAULT NULL::json) RETURNS text
+    LANGUAGE sql
+    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, null, $4, $5)$_$;
+
+CREATE FUNCTION postrider.event_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -302,6 +341,10 @@ begin
         end if;
         exit;
     end loop;
+    -- What some clients write for none.
+    if json_typeof(headers) = 'null' then
+        headers := null;
+    end if;
     if replace and headers ->> 'postrider-replaces' is null then
         select json_object_agg(header.name, header.value)
         into headers
@@ -311,8 +354,10 @@ begin
             select 'postrider-replaces', '"true"'::json
         ) as header;
     end if;
-    insert into postrider.event (topic, type, key, payload, headers, due_at)
-    values (topic, type, key, payload, headers, coalesce(due_at, postrider.clock() + due_in))
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers, due_at)
+    values (
+        topic, coalesce(type, topic), key, payload, payload_bytes, headers, coalesce(due_at, postrider.clock() + due_in)
+    )
     returning id, created_at into emitted, emitted_at;
     if idempotency_key is not null then
         update postrider.idempotency i
@@ -326,51 +371,55 @@ begin
 end
 $$;
 
-CREATE FUNCTION postrider.emit_message(topic text, type text, key text DEFAULT NULL::text, payload bytea DEFAULT '\x'::bytea, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
+CREATE FUNCTION postrider.event_fits(topic text, type text, key text, headers json, payload json, payload_bytes bytea) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     AS $$
 declare
-    now timestamptz := postrider.clock();
-    xid text := pg_current_xact_id()::text;
-    way text := current_setting('postrider.message_way', true);
-    until bigint;
+    named record;
 begin
-    if topic is null or type is null or payload is null then
-        raise exception 'an event has a topic, a type and a payload' using errcode = 'not_null_violation';
-    end if;
-    if octet_length(payload) > 1048576 then
-        raise exception 'a payload has at most 1 MiB' using errcode = 'check_violation';
-    end if;
-    select last_value into until from postrider.message_until;
-    if way = 'message ' || xid
-        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
+    if pg_catalog.octet_length(topic) operator(pg_catalog.>=) 1
+        and pg_catalog.octet_length(topic) operator(pg_catalog.<=) 255
+        and (
+            type is null
+            or pg_catalog.octet_length(type) operator(pg_catalog.>=) 1
+            and pg_catalog.octet_length(type) operator(pg_catalog.<=) 255
+        )
+        and (
+            key is null
+            or pg_catalog.octet_length(key) operator(pg_catalog.>=) 1
+            and pg_catalog.octet_length(key) operator(pg_catalog.<=) 1024
+        )
+        and (headers is null or pg_catalog.octet_length(headers::pg_catalog.text) operator(pg_catalog.<=) 131072)
+        and (payload is null or pg_catalog.octet_length(payload::pg_catalog.text) operator(pg_catalog.<=) 1048576)
+        and (payload_bytes is null or pg_catalog.octet_length(payload_bytes) operator(pg_catalog.<=) 1048576)
+        and (payload is null or payload_bytes is null)
     then
-        perform set_config('postrider.message_way', 'message ' || xid, true);
-        perform pg_logical_emit_message(true, s.prefix, record_send(row(
-            now,
-            convert_to(topic, 'UTF8'),
-            convert_to(type, 'UTF8'),
-            convert_to(key, 'UTF8'),
-            convert_to(headers::text, 'UTF8'),
-            payload
-        )))
-        from postrider.message_source as s;
-        return 'message';
+        return true;
     end if;
-    if until > 1 then
-        lock table postrider.waiting_event in row exclusive mode;
-        select last_value into until from postrider.message_until;
+    if payload is not null and payload_bytes is not null then
+        raise exception 'an event has a payload or payload_bytes, not both' using errcode = 'check_violation';
     end if;
-    if until > 1 then
-        perform set_config('postrider.message_way', 'waiting ' || xid, true);
-        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload)
-        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload);
-        return 'waiting';
-    end if;
-    insert into postrider.event (topic, type, key, payload, headers)
-    values (topic, type, key, payload, headers);
-    return 'row';
+    for named in
+        select part.name, part.length, part.most
+        from (
+            values
+                ('topic', pg_catalog.octet_length(topic), 1, 255),
+                ('type', pg_catalog.octet_length(type), 1, 255),
+                ('key', pg_catalog.octet_length(key), 1, 1024),
+                ('headers', pg_catalog.octet_length(headers::pg_catalog.text), 0, 131072),
+                ('payload', pg_catalog.octet_length(payload::pg_catalog.text), 0, 1048576),
+                ('payload_bytes', pg_catalog.octet_length(payload_bytes), 0, 1048576)
+        ) as part (name, length, least, most)
+        where part.length operator(pg_catalog.<) part.least
+            or part.length operator(pg_catalog.>) part.most
+    loop
+        if named.length operator(pg_catalog.=) 0 then
+            raise exception '% is empty: leave it out or give it a value', named.name using errcode = 'check_violation';
+        end if;
+        raise exception '%: % bytes, the limit is %', named.name, named.length, named.most
+            using errcode = 'check_violation';
+    end loop;
+    return true;
 end
 $$;
 
@@ -389,12 +438,14 @@ begin
         and s.paused_at is null
         and goes_on > seen
         and cardinality(ticks) <= 100
-    returning s.name, s.topic, s.type, s.key, s.payload, coalesce(s.headers, '{}') as headers into fired;
+    returning s.name, s.topic, s.type, s.key, s.payload, s.payload_bytes,
+        case json_typeof(s.headers) when 'object' then s.headers else '{}' end as headers
+    into fired;
     if not found then
         return false;
     end if;
-    insert into postrider.event (topic, type, key, payload, headers)
-    select fired.topic, fired.type, fired.key, fired.payload, (
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
+    select fired.topic, fired.type, fired.key, fired.payload, fired.payload_bytes, (
         select json_object_agg(header.name, header.value order by header.n)
         from (
             select own.key, own.value, own.n
@@ -437,9 +488,31 @@ end
 $$;
 
 CREATE FUNCTION postrider.home() RETURNS text
-    LANGUAGE sql
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
-    RETURN format('%s/%s.%s'::text, (SELECT pg_control_system.system_identifier FROM pg_control_system() pg_control_system(pg_control_version, catalog_version_no, system_identifier, pg_control_last_modified)), "left"(pg_walfile_name(pg_current_wal_insert_lsn()), 8), (SELECT pg_database.oid FROM pg_database WHERE (pg_database.datname = current_database())));
+    AS $$
+declare
+    server text;
+    timeline text := '00000000';
+begin
+    begin
+        select system_identifier::text into server from pg_control_system();
+    exception when others then
+        select token::text into server from postrider.server_token;
+    end;
+    begin
+        timeline := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+    exception when others then
+        begin
+            -- tidy: foreign because it is PostgreSQL's function
+            select lpad(upper(to_hex(timeline_id)), 8, '0') into timeline from pg_control_checkpoint();
+        exception when others then
+            null;
+        end;
+    end;
+    return server || '/' || timeline || '.' || (select oid from pg_database where datname = current_database());
+end
+$$;
 
 CREATE FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -481,8 +554,8 @@ begin
         raise exception '% is no leaf of the log', leaf using errcode = 'invalid_parameter_value';
     end if;
     execute format(
-        'insert into postrider.kept_event (id, created_at, due_at, topic, type, key, headers, payload)
-         select id, created_at, due_at, topic, type, key, headers, payload
+        'insert into postrider.kept_event (id, created_at, due_at, topic, type, key, headers, payload, payload_bytes)
+         select id, created_at, due_at, topic, type, key, headers, payload, payload_bytes
          from %s
          where id in (select event_id from postrider.delivery)
              or id in (select event_id from postrider.queued)
@@ -514,6 +587,54 @@ CREATE FUNCTION postrider.message_allow(during interval) RETURNS void
    WHERE ((message_allow.during IS NULL) AND (message_until.last_value > (2)::bigint));
 END;
 
+CREATE FUNCTION postrider.message_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+    now timestamptz := postrider.clock();
+    xid text := pg_current_xact_id()::text;
+    way text := current_setting('postrider.message_way', true);
+    until bigint;
+begin
+    if topic is null then
+        raise exception 'an event has a topic' using errcode = 'not_null_violation';
+    end if;
+    type := coalesce(type, topic);
+    perform postrider.event_fits(topic, type, key, headers, payload, payload_bytes);
+    select last_value into until from postrider.message_until;
+    if way = 'message ' || xid
+        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
+    then
+        perform set_config('postrider.message_way', 'message ' || xid, true);
+        perform pg_logical_emit_message(true, s.prefix, record_send(row(
+            now,
+            convert_to(topic, 'UTF8'),
+            convert_to(type, 'UTF8'),
+            convert_to(key, 'UTF8'),
+            convert_to(headers::text, 'UTF8'),
+            convert_to(payload::text, 'UTF8'),
+            payload_bytes
+        )))
+        from postrider.message_source as s;
+        return 'message';
+    end if;
+    if until > 1 then
+        lock table postrider.waiting_event in row exclusive mode;
+        select last_value into until from postrider.message_until;
+    end if;
+    if until > 1 then
+        perform set_config('postrider.message_way', 'waiting ' || xid, true);
+        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload, payload_bytes)
+        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload, payload_bytes);
+        return 'waiting';
+    end if;
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
+    values (topic, type, key, payload, payload_bytes, headers);
+    return 'row';
+end
+$$;
+
 CREATE FUNCTION postrider.message_move(upto pg_lsn, most integer) RETURNS pg_lsn
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -530,8 +651,8 @@ begin
         )
         returning w.*
     )
-    insert into postrider.event (created_at, topic, type, key, headers, payload)
-    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload
+    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
+    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload, m.payload_bytes
     from moved as m
     order by m.lsn, m.id;
     -- By a statement of its own, which sees what others have moved or written meanwhile.
@@ -539,7 +660,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads bytea[]) RETURNS boolean
+CREATE FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads json[], payloads_bytes bytea[]) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -552,10 +673,10 @@ begin
     if not found then
         return false;
     end if;
-    insert into postrider.event (created_at, topic, type, key, headers, payload)
-    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload
-    from unnest(created_ats, topics, types, keys, message_store.headers, payloads)
-        with ordinality as new (created_at, topic, type, key, headers, payload, n)
+    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
+    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload, new.payload_bytes
+    from unnest(created_ats, topics, types, keys, message_store.headers, payloads, payloads_bytes)
+        with ordinality as new (created_at, topic, type, key, headers, payload, payload_bytes, n)
     order by new.n;
     return true;
 end
@@ -602,8 +723,11 @@ begin
         headers := headers || format(', %L, ', wanted) || format(shown, wanted);
     end loop;
     event := format(
-        '%1$L || %2$s, coalesce(%3$s, %1$L || %2$s), %4$s, case
-         when new.%5$I is null then ''''
+        '%1$L || %2$s, coalesce(nullif(%3$s, ''''), %1$L || %2$s), nullif(%4$s, ''''), case
+         when pg_typeof(new.%5$I) in (''json''::regtype, ''jsonb''::regtype) then format(''%%s'', new.%5$I)::json
+         end, case
+         when new.%5$I is null then null
+         when pg_typeof(new.%5$I) in (''json''::regtype, ''jsonb''::regtype) then null
          when pg_typeof(new.%5$I) = ''bytea''::regtype then format(''%%s'', new.%5$I)::bytea
          else convert_to(%6$s, ''UTF8'')
          end, json_strip_nulls(json_build_object(''id'', %7$s%8$s))',
@@ -626,7 +750,7 @@ begin
          set search_path = pg_catalog, pg_temp
          as %L', made, format(
         'begin
-             insert into postrider.event (topic, type, key, payload, headers) values (%s);
+             insert into postrider.event (topic, type, key, payload, payload_bytes, headers) values (%s);
              return null;
          end', event));
     execute format('revoke execute on function postrider.%I() from public', made);
@@ -645,7 +769,7 @@ begin
         where a.attrelid = source and a.attname = id_column and a.attnum > 0 and not a.attisdropped
             and a.atttypid in ('smallint'::regtype, 'integer'::regtype, 'bigint'::regtype);
         execute format(
-            'insert into postrider.event (topic, type, key, payload, headers)
+            'insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
              select %s from %s as new order by %s', event, source, id_order);
         get diagnostics events = row_count;
     end if;
@@ -679,10 +803,8 @@ begin
     if new.id is not null then
         raise exception 'events get their ids from the log: leave `id` out' using errcode = 'generated_always';
     end if;
-    new.type := coalesce(new.type, new.topic);
-    new.payload := coalesce(new.payload, '');
-    insert into postrider.event (topic, type, key, payload, headers, due_at)
-    values (new.topic, new.type, new.key, new.payload, new.headers, new.due_at)
+    insert into postrider.event (topic, type, key, payload, payload_bytes, headers, due_at)
+    values (new.topic, new.type, new.key, new.payload, new.payload_bytes, new.headers, new.due_at)
     returning id into new.id;
     return new;
 end
@@ -815,7 +937,8 @@ CREATE TABLE postrider.delivery (
     state text NOT NULL,
     attempts integer NOT NULL,
     due_at timestamp with time zone,
-    edited_payload bytea,
+    edited_payload json,
+    edited_payload_bytes bytea,
     died_at timestamp with time zone,
     CONSTRAINT only_keys_park CHECK (((NOT parks) OR (key IS NOT NULL))),
     CONSTRAINT only_what_may_be_attempted_is_due CHECK (((due_at IS NULL) OR (state = ANY (ARRAY['pending'::text, 'done'::text])))),
@@ -836,11 +959,12 @@ CREATE TABLE postrider.event (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 PARTITION BY LIST ((((id >> 34) & (15)::bigint)));
 
@@ -850,11 +974,12 @@ CREATE TABLE postrider.event_0 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -864,11 +989,12 @@ CREATE TABLE postrider.event_1 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -878,11 +1004,12 @@ CREATE TABLE postrider.event_10 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -892,11 +1019,12 @@ CREATE TABLE postrider.event_11 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -906,11 +1034,12 @@ CREATE TABLE postrider.event_12 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -920,11 +1049,12 @@ CREATE TABLE postrider.event_13 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -934,11 +1064,12 @@ CREATE TABLE postrider.event_14 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -948,11 +1079,12 @@ CREATE TABLE postrider.event_15 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -962,11 +1094,12 @@ CREATE TABLE postrider.event_2 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -976,11 +1109,12 @@ CREATE TABLE postrider.event_3 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -990,11 +1124,12 @@ CREATE TABLE postrider.event_4 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1004,11 +1139,12 @@ CREATE TABLE postrider.event_5 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1018,11 +1154,12 @@ CREATE TABLE postrider.event_6 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1032,11 +1169,12 @@ CREATE TABLE postrider.event_7 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1046,11 +1184,12 @@ CREATE TABLE postrider.event_8 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1060,11 +1199,12 @@ CREATE TABLE postrider.event_9 (
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea DEFAULT '\x'::bytea NOT NULL,
-    CONSTRAINT payload_has_at_most_1_mib CHECK ((octet_length(payload) <= 1048576))
+    payload json,
+    payload_bytes bytea,
+    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1088,10 +1228,11 @@ CREATE TABLE postrider.kept_event (
     created_at timestamp with time zone NOT NULL,
     due_at timestamp with time zone,
     topic text NOT NULL,
-    type text NOT NULL,
+    type text,
     key text,
     headers json,
-    payload bytea NOT NULL
+    payload json,
+    payload_bytes bytea
 );
 
 CREATE TABLE postrider.member (
@@ -1138,6 +1279,7 @@ CREATE VIEW postrider.outbox AS
     event.type,
     event.key,
     event.payload,
+    event.payload_bytes,
     event.headers,
     event.due_at
    FROM postrider.event
@@ -1217,7 +1359,8 @@ CREATE TABLE postrider.queued (
     state "char" NOT NULL,
     key text,
     spans bigint[],
-    edited_payload bytea,
+    edited_payload json,
+    edited_payload_bytes bytea,
     CONSTRAINT only_what_is_ready_is_leased CHECK (((NOT leased) OR (state = 'r'::"char"))),
     CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['r'::"char", 'd'::"char", 'w'::"char"]))),
     CONSTRAINT what_is_due_has_a_time CHECK (((state <> 'd'::"char") OR (due_at IS NOT NULL)))
@@ -1250,12 +1393,14 @@ CREATE TABLE postrider.schedule (
     topic text NOT NULL,
     type text NOT NULL,
     key text,
-    payload bytea NOT NULL,
+    payload json,
+    payload_bytes bytea,
     headers json,
     created_at timestamp with time zone NOT NULL,
     paused_at timestamp with time zone,
     next_at timestamp with time zone NOT NULL,
-    ticked_at timestamp with time zone
+    ticked_at timestamp with time zone,
+    CONSTRAINT its_events_keep_their_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
 );
 
 ALTER TABLE postrider.schedule ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1266,6 +1411,10 @@ ALTER TABLE postrider.schedule ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE MATERIALIZED VIEW postrider.server_token AS
+ SELECT gen_random_uuid() AS token
+  WITH NO DATA;
 
 CREATE TABLE postrider.shard (
     subscription_id bigint NOT NULL,
@@ -1328,7 +1477,8 @@ CREATE TABLE postrider.waiting_event (
     type text NOT NULL,
     key text,
     headers json,
-    payload bytea NOT NULL
+    payload json,
+    payload_bytes bytea
 );
 
 ALTER TABLE postrider.waiting_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1541,7 +1691,7 @@ CREATE TRIGGER audit_change AFTER INSERT OR DELETE ON postrider.position_b FOR E
 
 CREATE TRIGGER audit_change AFTER INSERT OR DELETE ON postrider.queue_front FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
 
-CREATE TRIGGER audit_change AFTER INSERT OR DELETE OR UPDATE OF last_id, events, spans, edited_payload ON postrider.queued FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
+CREATE TRIGGER audit_change AFTER INSERT OR DELETE OR UPDATE OF last_id, events, spans, edited_payload, edited_payload_bytes ON postrider.queued FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
 
 CREATE TRIGGER audit_change AFTER DELETE ON postrider.schedule FOR EACH ROW EXECUTE FUNCTION postrider.audit_change();
 
@@ -1575,9 +1725,23 @@ REVOKE ALL ON FUNCTION postrider.audit_put(actor text, action text, subscription
 
 REVOKE ALL ON FUNCTION postrider.bury(subscription_id bigint, event_ids bigint[], shards smallint[], holds boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key numeric, payload anycompatiblenonarray, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key text, payload bytea, headers json) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key text, payload anycompatiblenonarray, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key uuid, payload anycompatiblenonarray, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.emit_bytes(topic text, type text, key anycompatiblenonarray, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key numeric, payload anycompatiblenonarray, headers json) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key text, payload anycompatiblenonarray, headers json) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key uuid, payload anycompatiblenonarray, headers json) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.emit_message_bytes(topic text, type text, key anycompatiblenonarray, payload bytea, headers json) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION postrider.event_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) FROM PUBLIC;
 
@@ -1591,9 +1755,11 @@ REVOKE ALL ON FUNCTION postrider.leaf_keep(leaf regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.message_allow(during interval) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION postrider.message_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION postrider.message_move(upto pg_lsn, most integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads bytea[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads json[], payloads_bytes bytea[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.outbox_attach(source regclass, id_column text, topic_column text, key_column text, type_column text, payload_column text, header_columns text[], topic_prefix text, existing boolean) FROM PUBLIC;
 
