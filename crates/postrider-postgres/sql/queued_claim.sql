@@ -57,7 +57,7 @@ picked as materialized (
         select * from again
         union all
         select * from fresh
-    ) as both
+    ) as either
     order by rank, virtual_time, event_id
     limit $2
 ),

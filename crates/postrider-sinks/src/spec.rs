@@ -235,7 +235,11 @@ impl SinkSpec {
             (None, Some(_)) => text.to_owned(),
             (None, None) => return text.parse(),
         };
-        place.parse::<Secret>()?.read()?.expose().trim().parse()
+        let read = place.parse::<Secret>()?.read()?;
+        let sink = read.expose().trim();
+        let scheme = sink.split_once(':').map_or(sink, |(scheme, _)| scheme);
+        Self::of_scheme(scheme, sink)
+            .unwrap_or_else(|| Err(Error::invalid(format!("`{text}` names no sink: use {}", Self::forms()))))
     }
 
     /// Whether events go to standard output, where then nothing else should go.

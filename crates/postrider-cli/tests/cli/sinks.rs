@@ -159,8 +159,7 @@ fn ctrl_c_ends_the_relay_and_lets_the_program_of_a_sink_finish() {
         "program.sh",
         "while IFS= read -r line; do id=${line#*\\\"dedup_id\\\":\\\"}; id=${id%%\\\"*}\n\
          echo begun > begun; read -r go < go\n\
-         printf '{\"id\":\"%s\",\"outcome\":\"ack\"}\\n' \"$id\"; done\necho done > finished\n"
-            .replace("\\\"", "\""),
+         printf '{\"id\":\"%s\",\"outcome\":\"ack\"}\\n' \"$id\"; done\necho done > finished\n",
     );
     assert!(std::process::Command::new("mkfifo").arg(place.path("go")).status().unwrap().success());
     let mut command = place.command(&["relay", "--subscription", "a", "--sink", "exec:sh program.sh"]);

@@ -40,7 +40,7 @@ fn an_outbox_table_is_attached_and_detached() {
     db.query(
         "insert into box (aggregatetype, aggregateid, kind, payload) values ('order', '7', 'made', '{}')",
     );
-    assert_eq!(place.json(&["store", "outbox", "list", "--store", store])["tables"][0], "box");
+    assert_eq!(place.json(&["store", "outbox", "list", "--store", store])["tables"][0], "public.box");
     assert_eq!(place.json(&["stats", "--store", store])["events"], 1);
     assert_eq!(place.ok(&["store", "outbox", "detach", "box", "--store", store]), "detached box\n");
     assert_eq!(place.ok(&["store", "outbox", "list", "--store", store]), "no outbox tables\n");

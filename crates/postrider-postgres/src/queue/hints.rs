@@ -139,6 +139,9 @@ impl Flight {
                 Some(first) => first,
                 // Nothing is ready: what comes next will not lie below the front.
                 None if !full => known.fronts.get(&part.0).copied().unwrap_or(*from).max(*from),
+                // What a claim takes is the beginning of both parts in one order: before what it took of the one there is
+                // nothing of the other.
+                None if part.1 => first((part.0, false)).unwrap_or(*from),
                 None => *from,
             };
             let met = landed.met.get(part).copied();
@@ -408,7 +411,7 @@ mod tests {
         let later = now + FRONT_EVERY;
         assert_eq!(
             hints.front_due(ID, later),
-            Some(Scan { ranks: vec![0], lows: vec![100], again: vec![i64::MIN] })
+            Some(Scan { ranks: vec![0], lows: vec![100], again: vec![100] })
         );
         hints.front_found(ID, BTreeMap::from([(0, 100)]), later);
         assert_eq!(low(&hints), 5);
