@@ -181,19 +181,8 @@ impl Rig for PostgresRig {
     }
 
     async fn plant(&self, row: &Planted) -> EventId {
-        self.database.query(
-            "do $$
-             declare
-                 promise text;
-             begin
-                 for promise in
-                     select conname from pg_constraint where conrelid = 'postrider.event'::regclass and contype = 'c'
-                 loop
-                     execute format('alter table postrider.event drop constraint %I', promise);
-                 end loop;
-             end
-             $$",
-        );
+        self.database
+            .query("alter table postrider.event drop constraint if exists an_event_keeps_its_limits");
         let (app, connection) =
             tokio_postgres::connect(&self.database.url, NoTls).await.expect("the server is there");
         let connection = tokio::spawn(connection);

@@ -246,8 +246,12 @@ fn survives(place: &Place, store: &str, written: &Written) {
 /// In which line of its file each event has come for the first time.
 fn arrived(place: &Place, subscription: &str) -> BTreeMap<i64, usize> {
     let mut arrived = BTreeMap::new();
-    for (n, line) in place.delivered(&format!("{subscription}.jsonl")).iter().enumerate() {
-        arrived.entry(line["id"].as_i64().unwrap()).or_insert(n);
+    let content = fs::read_to_string(place.path(&format!("{subscription}.jsonl"))).unwrap_or_default();
+    // By hand, because a payload may be nested deeper than a JSON library reads.
+    let ids =
+        content.lines().filter_map(|line| line.strip_prefix("{\"id\":")?.split(',').next()?.parse().ok());
+    for (n, id) in ids.enumerate() {
+        arrived.entry(id).or_insert(n);
     }
     arrived
 }
