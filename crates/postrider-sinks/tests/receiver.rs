@@ -19,8 +19,7 @@ impl Sink for Carried {
         let mut held = self.held.lock().unwrap();
         for delivery in &batch {
             let message = envelope.wrap(delivery, self.binding).unwrap();
-            let headers: Vec<_> =
-                message.headers.iter().map(|(name, value)| (self.read(name), self.read(value))).collect();
+            let headers = self.read(message.headers.iter().map(|(name, value)| (&**name, &**value)));
             let dedup_id = headers.iter().find(|(name, _)| name == names::DEDUP_ID).unwrap().1.clone();
             held.push(Received { payload: message.body.to_vec(), headers, dedup_id });
         }
@@ -33,13 +32,16 @@ impl Sink for Carried {
 }
 
 impl Carried {
-    fn read(&self, text: &str) -> String {
+    fn read<'a>(&self, headers: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(String, String)> {
         if !self.binding.is_ascii() {
-            return text.to_owned();
+            return headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         }
-        assert!(text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
+        let carried = headers.inspect(|(name, value)| {
+            let is_plain = |text: &str| text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+            assert!(is_plain(name) && is_plain(value), "{name:?}: {value:?}");
+        });
         // What stands at an edge is lost on the way.
-        envelope::decode(text.trim()).into_owned()
+        envelope::decode_all(carried.map(|(name, value)| (name.trim(), value.trim())))
     }
 }
 

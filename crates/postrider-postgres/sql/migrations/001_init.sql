@@ -645,7 +645,7 @@ declare
 begin
     foreach key_type in array array['text', 'numeric', 'uuid'] loop
         may_be_left_out := case key_type when 'text' then 'default null' else '' end;
-        execute format(
+        execute pg_catalog.format(
             'create function postrider.emit(
                 topic text,
                 type text %2$s,
@@ -875,7 +875,7 @@ declare
 begin
     foreach key_type in array array['text', 'numeric', 'uuid'] loop
         may_be_left_out := case key_type when 'text' then 'default null' else '' end;
-        execute format(
+        execute pg_catalog.format(
             'create function postrider.emit_message(
                 topic text,
                 type text %2$s,
@@ -990,7 +990,7 @@ begin
         where c.oid = 'postrider.meta'::regclass
             and p.proname in ('event_emit', 'emit', 'emit_bytes', 'message_emit', 'emit_message', 'emit_message_bytes')
     loop
-        execute format('revoke execute on function %s from public', emits);
+        execute pg_catalog.format('revoke execute on function %s from public', emits);
     end loop;
 end
 $$;

@@ -39,7 +39,7 @@ async fn a_store_knows_its_server_by_a_token_that_no_dump_carries() {
         let Err(refused) = PostgresStore::open(options.clone()).await else {
             panic!("it is taken for its home")
         };
-        assert_eq!(refused.kind(), ErrorKind::Incompatible, "{refused}");
+        assert_eq!(refused.kind(), ErrorKind::Moved, "{refused}");
         let adopted = PostgresStore::adopt(options.clone(), "ann").await.unwrap().unwrap();
         assert_ne!(adopted.store_id, id);
         emit(&p, "k", "after").await;

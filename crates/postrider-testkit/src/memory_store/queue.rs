@@ -100,10 +100,10 @@ impl Queue {
         self.progress.insert(noted.event_id, ProgressReport { percent, note, at });
     }
 
-    /// The virtual time behind which rows come that are ready again.
+    /// The virtual time behind which rows come that are ready again: the least of those that are ready and have not failed.
     fn front(&self) -> Option<i64> {
-        let ready = self.rows.values().filter(|row| row.standing == Standing::Ready);
-        ready.map(|row| row.virtual_time).min()
+        let fresh = |row: &&Queued| row.standing == Standing::Ready && row.finished == 0;
+        self.rows.values().filter(fresh).map(|row| row.virtual_time).min()
     }
 
     /// Forgets those of some claims of which no row is left and which nobody holds.
