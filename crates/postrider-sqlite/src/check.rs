@@ -5,15 +5,14 @@ use rusqlite::Connection;
 
 use crate::error::Doing;
 use crate::event::event_issued;
+use crate::open::intact;
 use crate::queue_check::queues;
 use crate::shard::SHARDS;
 
 /// Everything that is wrong, in sentences. Reads the whole file, so it has a connection of its own.
 pub(crate) fn check(conn: &Connection) -> Result<Vec<String>> {
-    let mut found: Vec<String> = conn
-        .prepare("pragma integrity_check")
-        .and_then(|mut check| check.query_map([], |row| row.get(0))?.collect())
-        .doing("check the file")?;
+    let lines = || conn.prepare("pragma integrity_check")?.query_map([], |row| row.get(0))?.collect();
+    let mut found: Vec<String> = intact(conn, lines).doing("check the file")?;
     found.retain(|line| line != "ok");
     for line in &mut found {
         line.insert_str(0, "the file is damaged: ");

@@ -129,11 +129,15 @@ async fn a_claim_keeps_to_its_limit_under_any_plan() {
             "insert into postrider.event (topic, type) select 'order', 'order' from generate_series(1, 300)",
         );
         feed(&stage, &subscription).await;
-        let statement = include_str!("../../sql/queued_claim.sql").replace("$8", "interval '1 min'");
+        let statement = include_str!("../../sql/queued_claim.sql")
+            .replace("$10", "$lows")
+            .replace("$8", "interval '1 min'")
+            .replace("$9", "$8")
+            .replace("$lows", "$9");
         let (rows, many) = (3_i64, 1_000_000_i64);
         let (ranks, lows, member) = (vec![0_i16], vec![i64::MIN], 1_i64);
-        let told: [&(dyn ToSql + Sync); 7] =
-            [&subscription.id.0, &rows, &many, &many, &ranks, &lows, &member];
+        let told: [&(dyn ToSql + Sync); 9] =
+            [&subscription.id.0, &rows, &many, &many, &ranks, &lows, &member, &rows, &lows];
         let mut session = stage.session().await;
         run(&session, "set jit = off").await;
         for kept_from in 0..1_usize << WAYS.len() {
