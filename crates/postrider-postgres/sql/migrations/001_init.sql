@@ -987,7 +987,7 @@ begin
         select p.oid::regprocedure
         from pg_catalog.pg_proc as p
         join pg_catalog.pg_class as c on c.relnamespace = p.pronamespace
-        where c.oid = 'postrider.meta'::regclass
+        where c.oid = 'postrider.meta'::regclass::oid
             and p.proname in ('event_emit', 'emit', 'emit_bytes', 'message_emit', 'emit_message', 'emit_message_bytes')
     loop
         execute pg_catalog.format('revoke execute on function %s from public', emits);

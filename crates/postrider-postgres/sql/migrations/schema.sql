@@ -724,6 +724,7 @@ begin
     end loop;
     event := format(
         '%1$L || %2$s, coalesce(nullif(%3$s, ''''), %1$L || %2$s), nullif(%4$s, ''''), case
+         when new.%5$I is null then null
          when pg_typeof(new.%5$I) in (''json''::regtype, ''jsonb''::regtype) then format(''%%s'', new.%5$I)::json
          end, case
          when new.%5$I is null then null

@@ -349,7 +349,10 @@ async fn a_long_writer_delays_nobody_and_is_delivered_once_when_it_commits() {
 /// believes that, and passes over the events that get these ids.
 #[tokio::test]
 async fn ids_that_are_not_drawn_yet_are_not_taken_for_drawn() {
-    let look = include_str!("../../sql/event_look.sql").replace("event_leaf", "event_0");
+    let cut = format!("({})", include_str!("../../sql/event_cut.sql"));
+    let look = include_str!("../../sql/event_look.sql")
+        .replace("postrider.event_cut", &cut)
+        .replace("event_leaf", "event_0");
     for version in Version::ALL {
         let stage = Stage::on(version).await;
         stage.run("select nextval('postrider.event_id_seq')");
