@@ -64,9 +64,11 @@ pub(crate) async fn fail_in_every_way<S: Sink>(sink: &S, proxy: &Proxy, ledger: 
         }
         pending::<()>().await;
     };
+    // The counting begins before the first event leaves, and is looked at before each answer is.
     tokio::select! {
-        () = ledger.deliver(sink, flowing) => {}
+        biased;
         () = reset => {}
+        () = ledger.deliver(sink, flowing) => {}
     }
     assert!(resets > 0, "events flowed");
 }
