@@ -454,15 +454,9 @@ fn parked_keys_cost_little_and_stop_nothing() {
     offer(&mut lanes, &["dead7", "healthy", "dead8"]);
     assert_eq!(next(&mut lanes, ONE).1, [2]);
     assert!(next_out(&mut lanes, ONE).is_none(), "the others wait behind the failed events of their keys");
-    lanes.settled(&Settled {
-        unparked: vec![Lane { key: Key::new("dead7"), late: false }],
-        ..Settled::default()
-    });
+    lanes.settled(&Settled { unparked: vec![Lane { key: Key::new("dead7"), late: false }] });
     assert_eq!(next(&mut lanes, ONE).1, [1]);
-    lanes.settled(&Settled {
-        unparked: vec![Lane { key: Key::new("dead9"), late: false }],
-        ..Settled::default()
-    });
+    lanes.settled(&Settled { unparked: vec![Lane { key: Key::new("dead9"), late: false }] });
     assert_eq!(lanes.parked(), 99_999);
     offer(&mut lanes, &["dead9"]);
     assert_eq!(next(&mut lanes, ONE).1, [4]);
