@@ -160,7 +160,7 @@ impl Delivery {
     /// # use postrider_core::{Delivery, Event, EventId, Headers, Kind, Timestamp, Topic, delivery::Origin};
     /// # let event = Event {
     /// #     id: EventId(7), topic: Topic::new("order"), kind: Kind::new("order"), key: None, payload: Default::default(),
-    /// #     headers: Headers::default(), created_at: Timestamp::from_micros(1_800_000_000_000_000), due_at: None,
+    /// #     headers: Headers::default(), created_at: Timestamp::from_micros(1_800_000_000_000_000), due_at: None, flaw: None,
     /// # };
     /// # let origin = Origin { subscription: "mail.eu".to_owned(), store_id: "5f2c".to_owned() };
     /// let delivery = Delivery::new(event.into(), 1, origin.into());
