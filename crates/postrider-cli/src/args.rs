@@ -215,6 +215,8 @@ pub(crate) enum BenchPart {
     Wake,
     /// Source hybrid beside a bare reader of a slot; the server needs wal_level = logical
     Wal,
+    /// A server that does not tell how far its log has come, as Aurora, beside one that does; needs a superuser
+    Managed,
     /// Several processes that share the work, and a crash of one
     Group,
     /// Delivery beside a snapshot that somebody holds

@@ -1,6 +1,6 @@
 -- The events of a leaf without names, keys and headers that are too long: statements that read events have it in the place of
--- the table, and leave out payloads by their size. `lengths` says how long topic, type, key and headers are, if one of them is
--- too long. The size of JSON is what it takes where it lies, a header of up to four bytes with it, because its length would
+-- the table, and leave out payloads by their size. `lengths` says how long topic, type, key and headers are and how many payloads
+-- there are, if one of them is too long or there are two. The size of JSON is what it takes where it lies, a header of up to four bytes with it, because its length would
 -- cost a copy; only what is compressed is looked at, unless it is too large even so.
 -- Index: that of the statement around it, which the planner sees through. Locks: none.
 select
@@ -30,11 +30,13 @@ select
             or octet_length(key) > 1024
             or pg_column_size(headers) > 131076
             or (pg_column_compression(headers) is not null and octet_length(headers::text) > 131072)
+            or (payload is not null and payload_bytes is not null)
         then array[
             octet_length(topic),
             octet_length(type),
             octet_length(key),
-            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end
+            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end,
+            num_nonnulls(payload, payload_bytes)
         ]
     end as lengths
 from postrider.event_leaf

@@ -27,11 +27,13 @@ select
             or octet_length(key) > 1024
             or pg_column_size(headers) > 131076
             or (pg_column_compression(headers) is not null and octet_length(headers::text) > 131072)
+            or (payload is not null and payload_bytes is not null)
         then array[
             octet_length(topic),
             octet_length(type),
             octet_length(key),
-            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end
+            case when pg_column_size(headers) > 131076 then pg_column_size(headers) else octet_length(headers::text) end,
+            num_nonnulls(payload, payload_bytes)
         ]
     end as lengths
 from postrider.kept_event

@@ -299,6 +299,8 @@ pub struct Scratch {
     client: Client,
     name: String,
     url: String,
+    /// Who it belongs to, if not to whoever made it.
+    role: Option<String>,
 }
 
 impl Scratch {
@@ -307,7 +309,26 @@ impl Scratch {
         let client = connect(url).await?;
         let name = format!("postrider_bench_{}", std::process::id());
         client.batch_execute(&format!("create database {name}")).await.doing(WHAT)?;
-        Ok(Self { client, url: in_database(url, &name), name })
+        Ok(Self { client, url: in_database(url, &name), name, role: None })
+    }
+
+    /// Makes one for a role of its own, whom the server does not tell how far its log has come, as some managed servers do.
+    pub async fn create_managed(url: &str) -> Result<Self> {
+        let client = connect(url).await?;
+        let name = format!("postrider_bench_{}_managed", std::process::id());
+        let password: String = client
+            .query_one("select gen_random_uuid()::text", &[])
+            .await
+            .doing(WHAT)?
+            .try_get(0)
+            .doing(WHAT)?;
+        client.batch_execute(&format!("create role {name} login password '{password}'")).await.doing(WHAT)?;
+        client.batch_execute(&format!("create database {name} owner {name}")).await.doing(WHAT)?;
+        let withhold = "revoke execute on function pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn(),
+            pg_current_wal_lsn(), pg_walfile_name(pg_lsn), pg_control_system() from public";
+        connect(&in_database(url, &name)).await?.batch_execute(withhold).await.doing(WHAT)?;
+        let url = as_role(&in_database(url, &name), &name, &password);
+        Ok(Self { client, url, role: Some(name.clone()), name })
     }
 
     /// How to connect to it.
@@ -322,7 +343,11 @@ impl Scratch {
 
     /// Removes it with whatever is still connected.
     pub async fn remove(self) -> Result<()> {
-        self.client.batch_execute(&format!("drop database {} with (force)", self.name)).await.doing(WHAT)
+        self.client.batch_execute(&format!("drop database {} with (force)", self.name)).await.doing(WHAT)?;
+        match &self.role {
+            Some(role) => self.client.batch_execute(&format!("drop role {role}")).await.doing(WHAT),
+            None => Ok(()),
+        }
     }
 
     /// Bytes of write-ahead log that the server has written so far.
@@ -338,6 +363,14 @@ fn in_database(url: &str, name: &str) -> String {
     let server = base.rsplit_once('/').map_or(base, |(server, _)| server);
     let query = parameters.map(|rest| format!("?{rest}")).unwrap_or_default();
     format!("{server}/{name}{query}")
+}
+
+/// The same URL as another role.
+fn as_role(url: &str, role: &str, password: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let server = authority.rsplit_once('@').map_or(authority, |(_, server)| server);
+    format!("{scheme}://{role}:{password}@{server}/{path}")
 }
 
 /// A look at the benchmark's database from outside, and transactions that stay open in it.

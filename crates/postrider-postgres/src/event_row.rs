@@ -48,11 +48,11 @@ pub(crate) fn preview_read(row: &Row) -> Result<Listed, tokio_postgres::Error> {
     })
 }
 
-/// Those of topic, type, key and headers, and of the payload.
+/// Those of topic, type, key and headers, and of the payload; then how many payloads there are.
 fn lengths_of(lengths: &[Option<i32>], payload: usize) -> Lengths {
     let length = |index: usize| lengths.get(index).copied().flatten().unwrap_or(0).max(0) as u64;
     let (topic, kind, key, headers) = (length(0), length(1), length(2), length(3));
-    Lengths { topic, kind, key, headers, payload: payload as u64 }
+    Lengths { topic, kind, key, headers, payload: payload as u64, payloads: length(4) }
 }
 
 /// The payload in two columns, of which at most one has a value: JSON, then bytes. Both come as they were written.

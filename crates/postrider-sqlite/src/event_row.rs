@@ -74,6 +74,7 @@ fn lengths(row: &Row<'_>) -> rusqlite::Result<Lengths> {
         key: length(10)?,
         payload: length(11)?,
         headers: length(12)?,
+        payloads: 1,
     })
 }
 

@@ -5,6 +5,7 @@
 
 mod failing;
 mod group;
+mod managed;
 mod postgres;
 mod queue;
 mod rounds;

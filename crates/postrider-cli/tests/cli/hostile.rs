@@ -134,17 +134,9 @@ fn hostile_rows_past_the_checks_stop_nothing_on_postgresql() {
 
 fn drop_checks(db: &Database) {
     db.query(
-        "do $$
-         declare
-             promise text;
-         begin
-             for promise in
-                 select conname from pg_constraint where conrelid = 'postrider.event'::regclass and contype = 'c'
-             loop
-                 execute format('alter table postrider.event drop constraint %I', promise);
-             end loop;
-         end
-         $$",
+        "update pg_attribute set atttypmod = -1
+         where attrelid in (select relid from pg_partition_tree('postrider.event'))
+             and attname in ('topic', 'type', 'key')",
     );
 }
 

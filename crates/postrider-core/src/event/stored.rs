@@ -75,6 +75,8 @@ pub struct Lengths {
     pub headers: u64,
     /// Of the payload.
     pub payload: u64,
+    /// Not bytes, but how many payloads there are where a row can have two; 0 if nobody has counted.
+    pub payloads: u64,
 }
 
 impl StoredEvent<'_> {
@@ -127,6 +129,13 @@ impl StoredEvent<'_> {
             flaw: flaw.map(Box::new),
         };
         event.judge_payload(cut.payload);
+        if cut.payloads > 1 {
+            event.payload = Bytes::new();
+            event.flaw.get_or_insert_with(|| {
+                let reason = "an event has a payload or payload_bytes, not both".to_owned();
+                Box::new(Flaw { of_payload: true, reason })
+            });
+        }
         if event.flaw.is_some() {
             // It is a dead letter at once: nobody has to wait for that.
             event.due_at = None;

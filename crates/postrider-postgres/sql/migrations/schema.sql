@@ -345,6 +345,7 @@ begin
     if json_typeof(headers) = 'null' then
         headers := null;
     end if;
+    perform postrider.event_fits(topic, type, key, headers, payload, payload_bytes);
     if replace and headers ->> 'postrider-replaces' is null then
         select json_object_agg(header.name, header.value)
         into headers
@@ -959,13 +960,12 @@ CREATE TABLE postrider.event (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 PARTITION BY LIST ((((id >> 34) & (15)::bigint)));
 
@@ -974,13 +974,12 @@ CREATE TABLE postrider.event_0 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -989,13 +988,12 @@ CREATE TABLE postrider.event_1 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1004,13 +1002,12 @@ CREATE TABLE postrider.event_10 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1019,13 +1016,12 @@ CREATE TABLE postrider.event_11 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1034,13 +1030,12 @@ CREATE TABLE postrider.event_12 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1049,13 +1044,12 @@ CREATE TABLE postrider.event_13 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1064,13 +1058,12 @@ CREATE TABLE postrider.event_14 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1079,13 +1072,12 @@ CREATE TABLE postrider.event_15 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1094,13 +1086,12 @@ CREATE TABLE postrider.event_2 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1109,13 +1100,12 @@ CREATE TABLE postrider.event_3 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1124,13 +1114,12 @@ CREATE TABLE postrider.event_4 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1139,13 +1128,12 @@ CREATE TABLE postrider.event_5 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1154,13 +1142,12 @@ CREATE TABLE postrider.event_6 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1169,13 +1156,12 @@ CREATE TABLE postrider.event_7 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1184,13 +1170,12 @@ CREATE TABLE postrider.event_8 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 
@@ -1199,13 +1184,12 @@ CREATE TABLE postrider.event_9 (
     id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT postrider.clock() NOT NULL,
     due_at timestamp with time zone,
-    topic text NOT NULL,
-    type text,
-    key text,
+    topic character varying(255) NOT NULL,
+    type character varying(255),
+    key character varying(1024),
     headers json,
     payload json,
-    payload_bytes bytea,
-    CONSTRAINT an_event_keeps_its_limits CHECK (postrider.event_fits(topic, type, key, headers, payload, payload_bytes))
+    payload_bytes bytea
 )
 WITH (autovacuum_vacuum_insert_threshold='-1');
 

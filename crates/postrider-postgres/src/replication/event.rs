@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use postrider_core::event::StoredEvent;
+use postrider_core::event::{Lengths, StoredEvent};
 use postrider_core::log::{LogRow, Xid};
 use postrider_core::{Error, ErrorKind, Event, EventId, Result, Timestamp};
 use tokio_postgres::types::{FromSql, Type};
@@ -18,9 +18,9 @@ static COLUMNS: [(&str, Type); FIELDS] = [
     ("id", Type::INT8),
     ("created_at", Type::TIMESTAMPTZ),
     ("due_at", Type::TIMESTAMPTZ),
-    ("topic", Type::TEXT),
-    ("type", Type::TEXT),
-    ("key", Type::TEXT),
+    ("topic", Type::VARCHAR),
+    ("type", Type::VARCHAR),
+    ("key", Type::VARCHAR),
     ("headers", Type::JSON),
     ("payload", Type::JSON),
     ("payload_bytes", Type::BYTEA),
@@ -65,7 +65,8 @@ impl EventReader {
         for (field, cell) in known.fields.iter().zip(row.columns.iter()) {
             cells[*field] = cell;
         }
-        Ok(LogRow { xid: Xid(u64::from_be_bytes(fixed(&cells, XID)?)), event: Arc::new(event(&cells)?) })
+        let event = event(&cells, row.columns.left_out())?;
+        Ok(LogRow { xid: Xid(u64::from_be_bytes(fixed(&cells, XID)?)), event: Arc::new(event) })
     }
 }
 
@@ -105,8 +106,8 @@ fn unfit(relation: &Relation, told: &str) -> Error {
     Error::new(ErrorKind::Incompatible, format!("the table {namespace}.{name} {told}: {advice}"))
 }
 
-/// As `event_row.rs` reads one that was selected.
-fn event(cells: &Cells<'_>) -> Result<Event> {
+/// As `event_row.rs` reads one that was selected. `left_out` says how many bytes of it were not kept.
+fn event(cells: &Cells<'_>, left_out: usize) -> Result<Event> {
     let topic = text(cells, TOPIC)?.ok_or_else(|| damaged(TOPIC))?;
     let stored = StoredEvent {
         id: EventId(i64::from_be_bytes(fixed(cells, ID)?)),
@@ -117,26 +118,49 @@ fn event(cells: &Cells<'_>) -> Result<Event> {
         headers: text(cells, HEADERS)?,
         created_at: at(cells, CREATED_AT)?.ok_or_else(|| damaged(CREATED_AT))?,
         due_at: at(cells, DUE_AT)?,
-        lengths: None,
+        lengths: lengths(cells, left_out),
     };
     Ok(stored.into_event())
 }
 
-/// JSON is the same in both formats, bytes are not.
+/// How long what was cut is, and whether there are two payloads. What is not known is the last column's.
+fn lengths(cells: &Cells<'_>, left_out: usize) -> Option<Lengths> {
+    let cut = |field: usize| match cells[field] {
+        Cell::Cut(_, length) => length as u64,
+        Cell::Null | Cell::Unchanged | Cell::Text(_) | Cell::Binary(_) => 0,
+    };
+    let lengths = Lengths {
+        topic: cut(TOPIC),
+        kind: cut(TYPE),
+        key: cut(KEY),
+        headers: cut(HEADERS),
+        payload: cut(PAYLOAD).max(cut(PAYLOAD_BYTES)),
+        payloads: [PAYLOAD, PAYLOAD_BYTES].into_iter().filter(|field| cells[*field] != Cell::Null).count()
+            as u64,
+    };
+    if left_out > 0 && !cells.iter().any(|cell| matches!(cell, Cell::Cut(..))) {
+        return Some(Lengths { payload: left_out as u64, ..lengths });
+    }
+    (left_out > 0 || lengths.payloads > 1).then_some(lengths)
+}
+
+/// JSON is the same in both formats, bytes are not. Of two, and of what was cut, none.
 fn payload(cells: &Cells<'_>) -> Result<Bytes> {
     match (cells[PAYLOAD], cells[PAYLOAD_BYTES]) {
         (Cell::Binary(json) | Cell::Text(json), Cell::Null) => Ok(Bytes::copy_from_slice(json)),
         (Cell::Null, Cell::Binary(bytes)) => Ok(Bytes::copy_from_slice(bytes)),
-        (Cell::Null, Cell::Null) => Ok(Bytes::new()),
-        (Cell::Null, _) => Err(damaged(PAYLOAD_BYTES)),
-        _ => Err(damaged(PAYLOAD)),
+        (Cell::Unchanged, _) => Err(damaged(PAYLOAD)),
+        (_, Cell::Unchanged | Cell::Text(_)) => Err(damaged(PAYLOAD_BYTES)),
+        (Cell::Null, Cell::Null) | (Cell::Cut(..), _) | (_, Cell::Cut(..) | Cell::Binary(_)) => {
+            Ok(Bytes::new())
+        }
     }
 }
 
 fn fixed(cells: &Cells<'_>, field: usize) -> Result<[u8; 8]> {
     match cells[field] {
         Cell::Binary(bytes) => bytes.try_into().map_err(|_| damaged(field)),
-        Cell::Null | Cell::Unchanged | Cell::Text(_) => Err(damaged(field)),
+        Cell::Null | Cell::Unchanged | Cell::Text(_) | Cell::Cut(..) => Err(damaged(field)),
     }
 }
 
@@ -148,13 +172,14 @@ fn at(cells: &Cells<'_>, field: usize) -> Result<Option<Timestamp>> {
     At::from_sql(&Type::TIMESTAMPTZ, &raw).map(|at| Some(at.0)).map_err(|_| damaged(field))
 }
 
-/// Texts are the same in both formats.
+/// Texts are the same in both formats. Of one that was cut the whole characters.
 fn text<'a>(cells: &Cells<'a>, field: usize) -> Result<Option<&'a str>> {
     match cells[field] {
         Cell::Null => Ok(None),
         Cell::Text(bytes) | Cell::Binary(bytes) => {
             std::str::from_utf8(bytes).map(Some).map_err(|_| damaged(field))
         }
+        Cell::Cut(bytes, _) => Ok(bytes.utf8_chunks().next().map(|chunk| chunk.valid())),
         Cell::Unchanged => Err(damaged(field)),
     }
 }
@@ -231,13 +256,69 @@ mod tests {
     }
 
     #[test]
+    fn two_payloads_are_a_flaw() {
+        let mut values = values();
+        (values[PAYLOAD], values[PAYLOAD_BYTES]) = (Given::Binary(b"{}".to_vec()), Given::Binary(vec![0]));
+        let event = EventReader::default().read(&row(&columns(), &values)).unwrap().event;
+        assert_eq!(
+            event.flaw.as_ref().unwrap().reason(),
+            "an event has a payload or payload_bytes, not both"
+        );
+        assert!(event.payload.is_empty());
+    }
+
+    /// Wherever it is cut, its number is known, and it is never handed out.
+    #[test]
+    fn a_row_of_which_the_beginning_was_kept_is_an_event_with_a_flaw() {
+        for (field, says) in [
+            (TOPIC, "topic has 2,000,000 bytes, the limit is 255"),
+            (TYPE, "type has 2,000,000 bytes, the limit is 255"),
+            (KEY, "key has 2,000,000 bytes, the limit is 1,024"),
+            (HEADERS, "the headers have 2,000,000 bytes, the limit is 131,072"),
+            (PAYLOAD, "payload has 2,000,000 bytes, the limit is 1,048,576"),
+            (PAYLOAD_BYTES, "payload has 2,000,000 bytes, the limit is 1,048,576"),
+        ] {
+            let mut values = values();
+            values[PAYLOAD_BYTES] = Given::Null;
+            values[field] = Given::Binary("ä".repeat(1_000_000).into_bytes());
+            let whole = insert(1, &values);
+            // Within the value, whatever comes behind it.
+            for kept in [whole.len() - 1_999_001, whole.len() - 1_200_000] {
+                let cut = Change::read_cut(whole.slice(..kept), whole.len() - kept);
+                let Some(Change::Insert { columns: cut, .. }) = cut else { panic!("it is an insert") };
+                let row = Row { columns: cut, ..row(&columns(), &values) };
+                let event = EventReader::default().read(&row).unwrap().event;
+                assert_eq!(event.id, EventId(8));
+                assert_eq!(event.flaw.as_ref().unwrap().reason(), says);
+                assert!(event.payload.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_cut_between_two_values_has_a_flaw_too() {
+        let mut values = values();
+        values[PAYLOAD_BYTES] = Given::Binary(vec![7; 5_000_000]);
+        let whole = insert(1, &values);
+        for header in 0..=5 {
+            let kept = whole.len() - 5_000_000 - header;
+            let cut = Change::read_cut(whole.slice(..kept), whole.len() - kept);
+            let Some(Change::Insert { columns: cut, .. }) = cut else { panic!("it is an insert") };
+            let row = Row { columns: cut, ..row(&columns(), &values) };
+            let event = EventReader::default().read(&row).unwrap().event;
+            let flaw = event.flaw.as_ref().unwrap().reason();
+            assert!(flaw.starts_with("payload has 5,000,00"), "{flaw}");
+        }
+    }
+
+    #[test]
     fn a_table_that_is_another_is_refused_in_words() {
         let mut without = columns();
         without.remove(KEY);
         let mut with = columns();
         with.push(("more".to_owned(), 25));
         let mut twice = columns();
-        twice.push(("key".to_owned(), 25));
+        twice.push(("key".to_owned(), 1043));
         let mut other = columns();
         other[ID].1 = 23;
         for (columns, says) in [
@@ -265,7 +346,6 @@ mod tests {
             (TYPE, Given::Unchanged),
             (KEY, Given::Binary(b"secret\xff".to_vec())),
             (PAYLOAD, Given::Unchanged),
-            (PAYLOAD, long()),
             (PAYLOAD_BYTES, Given::Unchanged),
             (PAYLOAD_BYTES, Given::Text(b"secret".to_vec())),
         ] {

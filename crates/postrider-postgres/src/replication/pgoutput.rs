@@ -96,6 +96,8 @@ pub(crate) struct Message {
 pub(crate) struct Columns {
     count: u16,
     body: Bytes,
+    /// How many bytes were left out at the end, so that the last value may be cut and others be missing.
+    left_out: usize,
 }
 
 /// One value.
@@ -116,6 +118,8 @@ pub(super) enum Cell<'a> {
     Unchanged,
     Text(&'a [u8]),
     Binary(&'a [u8]),
+    /// The beginning of a value, and how long it is in all.
+    Cut(&'a [u8], usize),
 }
 
 impl Change {
@@ -156,11 +160,31 @@ impl Change {
         };
         cursor.whole(change)
     }
+
+    /// The same of one of which only the beginning was kept. A row says what it can; whatever else is so long is not ours.
+    pub(super) fn read_cut(body: Bytes, left_out: usize) -> Option<Self> {
+        let mut cursor = Cursor::new(body);
+        let letter = cursor.u8()?;
+        cut(letter, cursor, left_out)
+    }
+
+    /// The same for a message of a block.
+    pub(super) fn read_cut_in_block(body: Bytes, left_out: usize) -> Option<Self> {
+        let mut cursor = Cursor::new(body);
+        let letter = cursor.u8()?;
+        let _xid = cursor.u32()?;
+        cut(letter, cursor, left_out)
+    }
 }
 
 impl Columns {
     pub(crate) fn len(&self) -> usize {
         usize::from(self.count)
+    }
+
+    /// How many bytes of them were left out.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// The value of a column, counted from 0.
@@ -170,15 +194,15 @@ impl Columns {
             Cell::Null => Value::Null,
             Cell::Unchanged => Value::Unchanged,
             Cell::Text(bytes) => Value::Text(self.body.slice_ref(bytes)),
-            Cell::Binary(bytes) => Value::Binary(self.body.slice_ref(bytes)),
+            Cell::Binary(bytes) | Cell::Cut(bytes, _) => Value::Binary(self.body.slice_ref(bytes)),
         })
     }
 
-    /// All values, in order.
+    /// All values, in order; of a row that was cut those that are there.
     pub(super) fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
         let mut rest = &self.body[..];
         std::iter::from_fn(move || {
-            let (cell, after) = cell(rest)?;
+            let (cell, after) = cell(rest).or_else(|| cell_cut(rest))?;
             rest = after;
             Some(cell)
         })
@@ -193,7 +217,7 @@ impl Columns {
             (_, rest) = cell(rest)?;
         }
         let length = all.len() - rest.len();
-        Some(Self { count, body: cursor.bytes(length)? })
+        Some(Self { count, body: cursor.bytes(length)?, left_out: 0 })
     }
 }
 
@@ -237,6 +261,24 @@ fn cell(values: &[u8]) -> Option<(Cell<'_>, &[u8])> {
         }
         _ => None,
     }
+}
+
+/// The beginning of a value of which the rest was left out, and nothing behind it.
+fn cell_cut(values: &[u8]) -> Option<(Cell<'_>, &[u8])> {
+    let (_kind, rest) = values.split_first()?;
+    let (length, kept) = rest.split_first_chunk::<4>()?;
+    let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+    Some((Cell::Cut(kept, length), &[]))
+}
+
+fn cut(letter: u8, mut cursor: Cursor, left_out: usize) -> Option<Change> {
+    if letter != b'I' {
+        return Some(Change::Other);
+    }
+    let relation = cursor.u32()?;
+    (cursor.u8()? == b'N').then_some(())?;
+    let count = cursor.u16()?;
+    Some(Change::Insert { relation, columns: Columns { count, body: cursor.rest(), left_out } })
 }
 
 /// What stands within transactions, however these are told.

@@ -109,7 +109,8 @@ enum Answer {
 
 /// What a message of the stream holds.
 enum Heard {
-    Change(Bytes),
+    /// A change, and how many bytes of it were left out at the end.
+    Change(Bytes, usize),
     Position(Lsn),
 }
 
@@ -137,8 +138,8 @@ impl Stream {
         loop {
             match self.heard().await? {
                 Heard::Position(lsn) => return Ok(Said::Position(lsn)),
-                Heard::Change(body) => {
-                    if let Some(said) = self.take(body)? {
+                Heard::Change(body, left_out) => {
+                    if let Some(said) = self.take(body, left_out)? {
                         return Ok(said);
                     }
                 }
@@ -202,7 +203,7 @@ impl Stream {
     #[cfg(feature = "bench")]
     pub(crate) async fn next_unread(&mut self) -> Result<Bytes> {
         loop {
-            if let Heard::Change(body) = self.heard().await? {
+            if let Heard::Change(body, _) = self.heard().await? {
                 return Ok(body);
             }
         }
@@ -237,7 +238,7 @@ impl Stream {
     fn hear(&mut self, frame: Frame) -> Result<Option<Heard>> {
         match frame.tag {
             b'd' => {
-                let heard = self.copied(frame.body);
+                let heard = self.copied(frame.body, frame.left_out);
                 heard.map(Some).ok_or_else(|| nonsense(&self.what, "a message that cannot be read"))
             }
             b'E' => Err(self.refused(frame)),
@@ -253,12 +254,12 @@ impl Stream {
     }
 
     /// What lies in a message of the stream, if it is one of the two that there are.
-    fn copied(&mut self, body: Bytes) -> Option<Heard> {
+    fn copied(&mut self, body: Bytes, left_out: usize) -> Option<Heard> {
         let mut cursor = Cursor::new(body);
         match cursor.u8()? {
             b'w' => {
                 let (_from, _end, _sent_at) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
-                Some(Heard::Change(cursor.rest()))
+                Some(Heard::Change(cursor.rest(), left_out))
             }
             b'k' => {
                 let (end, sent_at) = (cursor.lsn()?, cursor.u64()?);
@@ -275,9 +276,14 @@ impl Stream {
     }
 
     /// What a change says, if it is to be told.
-    fn take(&mut self, body: Bytes) -> Result<Option<Said>> {
+    fn take(&mut self, body: Bytes, left_out: usize) -> Result<Option<Said>> {
         let kind = body.first().copied().unwrap_or_default();
-        let change = if self.block.is_some() { Change::read_in_block(body) } else { Change::read(body) };
+        let change = match (left_out, self.block) {
+            (0, None) => Change::read(body),
+            (0, Some(_)) => Change::read_in_block(body),
+            (_, None) => Change::read_cut(body, left_out),
+            (_, Some(_)) => Change::read_cut_in_block(body, left_out),
+        };
         let change = change.ok_or_else(|| {
             nonsense(&self.what, &format!("a change {:?} that cannot be read", char::from(kind)))
         })?;

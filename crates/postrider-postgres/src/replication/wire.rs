@@ -21,11 +21,17 @@ const READ_BYTES: usize = 256 << 10;
 const ROOM_BYTES_MIN: usize = 16 << 10;
 /// The server makes nothing longer than 1 GiB, and adds a header to it.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 10);
+/// What is kept of a message. An event that keeps its limits takes a third of it; the rest of a longer message is dropped as it
+/// comes, because whoever may write events could fill the memory otherwise.
+const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// One message.
 pub(super) struct Frame {
     pub(super) tag: u8,
+    /// The beginning of it, if something was left out.
     pub(super) body: Bytes,
+    /// How many bytes were left out at the end.
+    pub(super) left_out: usize,
 }
 
 /// A socket, and what was received and is to be sent.
@@ -33,6 +39,8 @@ pub(super) struct Wire {
     socket: Box<dyn Socket>,
     incoming: BytesMut,
     outgoing: BytesMut,
+    /// Bytes of the last message that are still to come and to be dropped.
+    to_drop: usize,
     /// Whether something was written that may still lie in the socket's own buffer, as with TLS.
     is_unflushed: bool,
 }
@@ -40,7 +48,7 @@ pub(super) struct Wire {
 impl Wire {
     pub(super) fn new(socket: impl Socket + 'static) -> Self {
         let (incoming, outgoing) = (BytesMut::new(), BytesMut::new());
-        Self { socket: Box::new(socket), incoming, outgoing, is_unflushed: false }
+        Self { socket: Box::new(socket), incoming, outgoing, to_drop: 0, is_unflushed: false }
     }
 
     /// Where to put what is to be sent.
@@ -55,13 +63,17 @@ impl Wire {
 
     /// The next message that was received as a whole.
     pub(super) fn frame(&mut self) -> io::Result<Option<Frame>> {
-        let Some(length) = self.frame_length()?.filter(|length| *length <= self.incoming.len()) else {
+        self.drop_rest();
+        let Some(length) = self.frame_length()? else { return Ok(None) };
+        let kept = length.min(KEPT_BYTES_MAX);
+        if self.incoming.len() < kept {
             return Ok(None);
-        };
-        let mut body = self.incoming.split_to(length).freeze();
+        }
+        let mut body = self.incoming.split_to(kept).freeze();
         let tag = body.get_u8();
         body.advance(4);
-        Ok(Some(Frame { tag, body }))
+        self.to_drop = length - kept;
+        Ok(Some(Frame { tag, body, left_out: length - kept }))
     }
 
     /// The next message; waits for it, and sends what is to be sent meanwhile.
@@ -99,8 +111,18 @@ impl Wire {
         .await
     }
 
+    /// Drops what has come of the message that was too long.
+    fn drop_rest(&mut self) {
+        let dropped = self.to_drop.min(self.incoming.len());
+        self.incoming.advance(dropped);
+        self.to_drop -= dropped;
+    }
+
     /// How long the message is that comes next, with its header; none while that has not come.
     fn frame_length(&self) -> io::Result<Option<usize>> {
+        if self.to_drop > 0 {
+            return Ok(None);
+        }
         let Some(&[_, a, b, c, d]) = self.incoming.first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
@@ -133,7 +155,7 @@ impl Wire {
         if count > 0 {
             return Poll::Ready(Ok(()));
         }
-        let told = if self.incoming.is_empty() {
+        let told = if self.incoming.is_empty() && self.to_drop == 0 {
             "the connection has ended"
         } else {
             "it has ended within a message"
@@ -145,7 +167,7 @@ impl Wire {
     /// that lies takes no memory.
     fn make_room(&mut self) -> io::Result<()> {
         let (length, room) = (self.incoming.len(), self.incoming.capacity() - self.incoming.len());
-        let missing = self.frame_length()?.unwrap_or(0).saturating_sub(length);
+        let missing = self.frame_length()?.unwrap_or(0).min(KEPT_BYTES_MAX).saturating_sub(length);
         let wanted = missing.min(length.max(READ_BYTES));
         if room < wanted.max(ROOM_BYTES_MIN) {
             self.incoming.reserve(wanted.max(READ_BYTES));
@@ -180,6 +202,32 @@ mod tests {
         }
         sending.await.unwrap();
         assert_eq!(wire.frame_wait().await.err().unwrap().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[tokio::test]
+    async fn of_a_message_that_is_too_long_the_beginning_is_kept() {
+        let (ours, mut theirs) = duplex(1 << 16);
+        let mut wire = Wire::new(ours);
+        let long = 3 * KEPT_BYTES_MAX;
+        let sending = tokio::spawn(async move {
+            theirs.write_all(b"d").await.unwrap();
+            theirs.write_all(&(long as u32 + 4).to_be_bytes()).await.unwrap();
+            theirs.write_all(&vec![7; long]).await.unwrap();
+            theirs.write_all(b"b\0\0\0\x06xy").await.unwrap();
+            theirs.write_all(b"d").await.unwrap();
+            theirs.write_all(&(long as u32 + 4).to_be_bytes()).await.unwrap();
+            theirs.write_all(&vec![7; 2 * KEPT_BYTES_MAX]).await.unwrap();
+        });
+        let frame = wire.frame_wait().await.unwrap();
+        assert_eq!(frame.body.len() + frame.left_out, long);
+        assert_eq!(frame.body.len(), KEPT_BYTES_MAX - 5);
+        drop(frame);
+        let frame = wire.frame_wait().await.unwrap();
+        assert_eq!((frame.tag, &frame.body[..], frame.left_out), (b'b', &b"xy"[..], 0));
+        assert!(wire.incoming.capacity() < 2 * KEPT_BYTES_MAX, "the rest takes no memory");
+        assert_eq!(wire.frame_wait().await.unwrap().left_out, 2 * KEPT_BYTES_MAX + 5);
+        assert_eq!(wire.frame_wait().await.err().unwrap().to_string(), "it has ended within a message");
+        sending.await.unwrap();
     }
 
     #[tokio::test]

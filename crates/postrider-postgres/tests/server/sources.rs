@@ -129,6 +129,50 @@ async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
     }
 }
 
+/// Rows by plain SQL that break a limit: the stream brings their beginning, and no more of them is kept.
+#[tokio::test]
+async fn rows_that_are_too_large_come_from_the_stream_without_what_is() {
+    for version in Version::ALL {
+        let server = logical(version);
+        let stage = hybrid(server.create_database()).await;
+        let mut owner = stage.owner("orders").await;
+        until_streaming(&mut owner).await;
+        let p = stage.session().await;
+        run(
+            &p,
+            "insert into postrider.event (topic, payload) select 'order', to_json(repeat('x', 64 << 20));
+             insert into postrider.event (topic, payload_bytes) select 'order', convert_to(repeat('x', 5 << 20), 'UTF8');
+             insert into postrider.event (topic, headers) select 'order', json_build_object('h', repeat('x', 9 << 20));
+             insert into postrider.event (topic, payload, payload_bytes) values ('order', '{}', '')",
+        )
+        .await;
+        emit(&p, "k", "a neighbour").await;
+        let mut events = Vec::new();
+        let all = async {
+            while events.len() < 5 {
+                let chunk = owner.store.fetch(&owner.hold, owner.at, AMPLE).await.unwrap();
+                owner.at = chunk.end;
+                events.extend(chunk.events);
+                // tidy: sleep because the stream comes when it can
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, all).await.expect("all of them come");
+        assert!(matches!(stage.store.reading().0, Reading::Stream { .. }), "{version:?}");
+        let flaws: Vec<_> =
+            events.iter().map(|event| event.flaw.as_ref().map(|flaw| flaw.reason())).collect();
+        let wanted = [
+            Some("payload has 67,108,866 bytes, the limit is 1,048,576"),
+            Some("payload has 5,242,880 bytes, the limit is 1,048,576"),
+            Some("the headers have 9,437,194 bytes, the limit is 131,072"),
+            Some("an event has a payload or payload_bytes, not both"),
+            None,
+        ];
+        assert_eq!(flaws, wanted, "{version:?}");
+        assert_eq!(note(&events[4].payload), "a neighbour");
+    }
+}
+
 /// Its commit is on the disk of a server that may end now, and the standby which takes over has never heard of it.
 #[tokio::test]
 async fn what_waits_for_a_standby_is_not_handed_out() {

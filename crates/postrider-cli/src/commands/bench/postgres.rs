@@ -12,7 +12,7 @@ use postrider_runtime::{Relay, Worker};
 use super::rounds::{Rounds, Samples, cpu_seconds, cpu_seconds_of, resident_peak};
 use super::{
     KEYS, MIB, Measure, PAYLOAD, ROUNDS_OF_DRAINS, SMALL, drain, drain_measures, event, failing, group,
-    panicked, queue, sinks, start_relay, wake, wal,
+    managed, panicked, queue, sinks, start_relay, wake, wal,
 };
 use crate::args::{BenchArgs, BenchPart};
 use crate::output::Output;
@@ -45,6 +45,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::Idle,
         BenchPart::Wake,
         BenchPart::Wal,
+        BenchPart::Managed,
         BenchPart::Group,
         BenchPart::Snapshot,
         BenchPart::QueueSnapshot,
@@ -55,8 +56,9 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
         BenchPart::SinkLatency,
     ];
     let sinks = sinks::specs(args)?;
-    // Not every server writes enough into its log to be asked for this by the way.
-    let is_asked_for = |part: BenchPart| part != BenchPart::Wal || args.only.contains(&part);
+    // Not every server writes enough into its log for the one, and not every role may do the other.
+    let by_name = [BenchPart::Wal, BenchPart::Managed];
+    let is_asked_for = |part: BenchPart| !by_name.contains(&part) || args.only.contains(&part);
     let wanted: Vec<BenchPart> =
         parts.into_iter().filter(|part| args.wants(*part) && is_asked_for(*part)).collect();
     let progress = Progress::new(output, Some(wanted.len() as u64));
@@ -73,6 +75,7 @@ async fn measure(args: &BenchArgs, scratch: &Scratch, output: &Output) -> Result
             BenchPart::Idle => idle(&store, url, args.seconds).await?,
             BenchPart::Wake => wake::measure(url, args).await?,
             BenchPart::Wal => wal::measure(url, args.seconds).await?,
+            BenchPart::Managed => managed::measure(url, args).await?,
             BenchPart::Group => group::measure(url).await?,
             BenchPart::Snapshot => held_snapshot(&store, url, args.seconds, Mode::Log).await?,
             BenchPart::QueueSnapshot => held_snapshot(&store, url, args.seconds, Mode::Queue).await?,
@@ -548,7 +551,7 @@ async fn settled(store: &PostgresStore, events: usize, run: Option<u32>) -> Resu
     Ok(drain(store, 0, run).await?.whole)
 }
 
-async fn backlog(url: &str, schema: &str, events: usize) -> Result<PostgresStore> {
+pub(super) async fn backlog(url: &str, schema: &str, events: usize) -> Result<PostgresStore> {
     let options = PostgresOptions::from_url(url)?.schema(schema)?;
     let store = PostgresStore::open(options).await?;
     for begin in (0..events).step_by(10_000) {
