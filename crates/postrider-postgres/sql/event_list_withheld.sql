@@ -7,9 +7,9 @@ looked as materialized (
         (
             select
                 id,
-                case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
-                substr(coalesce(type, topic), 1, 255) as type,
-                case when octet_length(key) <= 1024 then key end as key
+                topic,
+                coalesce(type, topic) as type,
+                key
             from postrider.event_leaf
             where id >= $1 and id < $2
             order by id desc
@@ -19,9 +19,9 @@ looked as materialized (
         (
             select
                 id,
-                case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
-                substr(coalesce(type, topic), 1, 255) as type,
-                case when octet_length(key) <= 1024 then key end as key
+                topic,
+                coalesce(type, topic) as type,
+                key
             from postrider.kept_event
             where id >= $1 and id < $2
             order by id desc
@@ -43,29 +43,23 @@ wanted as (
 found as (
     select
         event.id,
-        case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
-        case when octet_length(type) <= 255 then type else substr(type, 1, 255) end as type,
-        case when octet_length(key) <= 1024 then key end as key,
+        topic,
+        type,
+        key,
         created_at,
         due_at,
-        case
-            when octet_length(topic) > 255 or octet_length(type) > 255 or octet_length(key) > 1024
-            then array[octet_length(topic), octet_length(type), octet_length(key), 0]
-        end as lengths
+        null::integer[] as lengths
     from wanted
     join postrider.event_leaf as event on event.id = wanted.id
     union all
     select
         kept.id,
-        case when octet_length(topic) <= 255 then topic else substr(topic, 1, 255) end as topic,
-        case when octet_length(type) <= 255 then type else substr(type, 1, 255) end as type,
-        case when octet_length(key) <= 1024 then key end as key,
+        topic,
+        type,
+        key,
         created_at,
         due_at,
-        case
-            when octet_length(topic) > 255 or octet_length(type) > 255 or octet_length(key) > 1024
-            then array[octet_length(topic), octet_length(type), octet_length(key), 0]
-        end as lengths
+        null::integer[] as lengths
     from wanted
     join postrider.kept_event as kept on kept.id = wanted.id
 )

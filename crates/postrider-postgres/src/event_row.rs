@@ -48,11 +48,10 @@ pub(crate) fn preview_read(row: &Row) -> Result<Listed, tokio_postgres::Error> {
     })
 }
 
-/// Those of topic, type, key and headers, and of the payload; then how many payloads there are.
+/// That of the headers and how many payloads there are, and that of the payload.
 fn lengths_of(lengths: &[Option<i32>], payload: usize) -> Lengths {
     let length = |index: usize| lengths.get(index).copied().flatten().unwrap_or(0).max(0) as u64;
-    let (topic, kind, key, headers) = (length(0), length(1), length(2), length(3));
-    Lengths { topic, kind, key, headers, payload: payload as u64, payloads: length(4) }
+    Lengths { headers: length(0), payload: payload as u64, payloads: length(1), ..Lengths::default() }
 }
 
 /// The payload in two columns, of which at most one has a value: JSON, then bytes. Both come as they were written.

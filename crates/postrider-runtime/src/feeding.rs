@@ -165,7 +165,7 @@ impl<S: QueueStore> Feeding<S> {
             () = self.context.stop.cancelled(), if self.drain_until.is_none() => Happened::Stop,
             fed = optional(&mut self.call) => Happened::Fed(fed),
             chunk = optional(&mut self.reader.fetching) => Happened::Fetched(chunk),
-            () = self.store.wake(), if may_wake => Happened::Woken,
+            () = self.reader.wake.next(), if may_wake => Happened::Woken,
             rested = self.reader.rest.next(!may_wake) => Happened::Rested(rested),
             () = self.timer.wait_until(deadline) => Happened::Timer,
         }

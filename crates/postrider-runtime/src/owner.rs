@@ -368,7 +368,7 @@ impl<S: LogStore> Owner<S> {
             () = std::future::ready(()), if busy => Happened::Timer,
             permit = self.leave.wait() => Happened::Permit(Class::Fresh, permit),
             permit = self.leave_again.wait() => Happened::Permit(Class::Again, permit),
-            () = self.store.wake(), if may_wake => Happened::Woken,
+            () = self.reader.wake.next(), if may_wake => Happened::Woken,
             rested = self.reader.rest.next(!may_wake) => Happened::Rested(rested),
             () = self.timer.wait_until(deadline) => Happened::Timer,
         }

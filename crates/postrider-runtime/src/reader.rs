@@ -3,6 +3,7 @@
 //! Shared by the owner of mode `log` and the feeder of mode `queue`, which wait for it in loops of their own.
 
 mod rest;
+mod wake;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::poller::Poller;
 pub(crate) use rest::{Rest, Rested};
+use wake::Wake;
 
 /// Where the log is read and when it is read next. Instants are durations since `began`.
 pub(crate) struct Reader<S: LogStore> {
@@ -28,6 +30,7 @@ pub(crate) struct Reader<S: LogStore> {
     read_to: Position,
     pub(crate) poll_at: Duration,
     pub(crate) rest: Rest,
+    pub(crate) wake: Wake,
     /// Whether the last read has looked at the end of the log and found nothing new.
     pub(crate) at_end: bool,
     /// Whether it found more than it brought.
@@ -47,6 +50,7 @@ impl<S: LogStore> Reader<S> {
             read_to: start,
             poll_at: Duration::ZERO,
             rest: Rest::Awake,
+            wake: Wake::default(),
             at_end: false,
             behind: false,
         }
@@ -64,6 +68,7 @@ impl<S: LogStore> Reader<S> {
             return;
         }
         self.rest_before_read();
+        self.wake.ask(&self.store);
         let (store, hold, after) = (self.store.clone(), self.hold.clone(), self.read_to);
         self.fetching = Some(Call::begin(async move { store.fetch(&hold, after, room).await }));
     }
@@ -120,10 +125,27 @@ impl<S: LogStore> Reader<S> {
 
 #[cfg(test)]
 mod tests {
-    use postrider_core::{EventId, NewSubscription, ShardSet, Store};
+    use futures_util::FutureExt;
+    use postrider_core::{Event, EventId, NewSubscription, ShardSet, Store};
     use postrider_testkit::{ManualClock, MemoryStore};
 
     use super::*;
+
+    /// The store answers a read while an event is committed that this read does not see.
+    #[tokio::test]
+    async fn an_event_that_comes_during_a_read_wakes_the_reader_after_it() {
+        let store = MemoryStore::new(ManualClock::default());
+        store.subscription_create(NewSubscription::new("orders")).await.unwrap();
+        let member = store.member_join("ada").await.unwrap();
+        let taken = store.shards_take("orders", member, ShardSet::ALL).await.unwrap().unwrap();
+        let mut reader = Reader::new(store.clone(), taken.hold, taken.start, Instant::now());
+        reader.begin(Some(Room { events: 10, bytes: 1 << 20 }));
+        let chunk = reader.fetching.take().unwrap().answer().await.unwrap();
+        store.event_emit(vec![Event::new("order")]).await.unwrap();
+        reader.found(&chunk);
+        reader.wake.next().now_or_never().expect("it is woken at once");
+        assert!(reader.wake.next().now_or_never().is_none(), "once");
+    }
 
     #[tokio::test]
     async fn whoever_has_moved_over_what_it_does_not_want_is_not_at_the_end_yet() {
