@@ -48,7 +48,7 @@
 //!
 //! An event exists if and only if its transaction committed. It reaches every matching subscription at
 //! least once, or becomes a dead letter. Events of one key are delivered in the order in which they were
-//! emitted; a failing key waits alone. The README lists the windows in which an event may be delivered
+//! emitted; a failing key waits alone. docs/guarantees.md lists the windows in which an event may be delivered
 //! twice; [`Delivery::dedup_id`] is the same each time.
 //!
 //! # Features

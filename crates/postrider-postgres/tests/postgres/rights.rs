@@ -1,4 +1,4 @@
-//! The table of rights in the README, statement by statement: all that it denies is refused, all that it grants is done, and what an
+//! The table of rights in docs/postgresql.md, statement by statement: all that it denies is refused, all that it grants is done, and what an
 //! operator does by SQL leaves a line.
 
 use postrider_core::{Event, NewSubscription, Start, Store};
