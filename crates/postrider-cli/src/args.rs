@@ -733,7 +733,7 @@ pub(crate) enum StoreCommand {
         #[arg(long, requires = "sql")]
         transaction: bool,
     },
-    /// Create five roles in PostgreSQL (producer, relay, operator, reader, messenger) and grant each what it needs
+    /// Create four roles in PostgreSQL (producer, relay, operator, reader) and grant each what it needs
     Roles {
         /// What their names begin with: PREFIX_producer and so on; the schema's name if not given
         #[arg(long, value_name = "PREFIX")]

@@ -266,7 +266,6 @@ fn sourced(options: PostgresOptions, args: SourceArgs) -> PostgresOptions {
     let source = match args.source {
         SourceArg::Poll => Source::Poll,
         SourceArg::Hybrid => Source::Hybrid,
-        SourceArg::Wal => Source::Wal,
     };
     let over = match args.over_budget {
         OverBudgetArg::Alarm => OverBudget::Alarm,

@@ -16,8 +16,8 @@ from pg_catalog.pg_replication_slots as slot
 where slot.database = current_database()
     and slot.plugin = 'pgoutput'
     and slot.slot_name::text in (
-        select $1::text || '_' || base.oid || suffix.word
-        from pg_catalog.pg_database as base, (values (''), ('_message')) as suffix (word)
+        select $1::text || '_' || base.oid
+        from pg_catalog.pg_database as base
         where base.datname = current_database()
     )
 order by 1

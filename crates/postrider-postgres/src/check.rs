@@ -66,7 +66,7 @@ async fn outboxes(tx: &Tx<'_>) -> Result<Vec<String>> {
     Ok(names.into_iter().map(line).collect())
 }
 
-/// Slots that make the server keep its log, or have failed to, and messages that nobody takes.
+/// Slots that make the server keep its log, or have failed to.
 async fn sources(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for slot in slots(tx, options.schema.name()).await? {
@@ -80,14 +80,6 @@ async fn sources(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<String>> 
             found
                 .push(format!("{slot}: start a relay that follows it, or run `postrider store source drop`"));
         }
-    }
-    let what = "look for messages that nobody takes";
-    if let Some(row) = tx.query_opt(sql!("check_messages"), &[], what).await? {
-        let (count, minutes): (i64, i64) = (row.try_get(0).doing(what)?, row.try_get(1).doing(what)?);
-        found.push(format!(
-            "{count} events of emit_message wait for {minutes} minutes: start a relay with --source wal, or run `postrider \
-             store source drop`"
-        ));
     }
     Ok(found)
 }

@@ -165,8 +165,7 @@ impl PostgresOptions {
     }
 
     /// How many bytes of its log the server may keep for a slot of the store, and what to do about more: people are told beyond 10
-    /// GiB by default. Whatever is chosen, no messages are written while their slot is over its budget, and that slot is never
-    /// dropped for it.
+    /// GiB by default.
     #[must_use]
     pub fn wal_budget(mut self, bytes: u64, over: OverBudget) -> Self {
         self.wal_budget = (bytes, over);

@@ -29,9 +29,7 @@ pub(crate) async fn reach(options: &PostgresOptions, way: &Way, role: Role) -> R
     let era = match role {
         // What they have seen of the log, or settled, is remembered from one transaction to the next.
         Role::Reader | Role::Writer | Role::Worker => Some(era(&mut client, &options.schema).await?),
-        Role::Keeper | Role::Settler | Role::Claimer | Role::Operator | Role::Retention | Role::Messenger => {
-            None
-        }
+        Role::Keeper | Role::Settler | Role::Claimer | Role::Operator | Role::Retention => None,
     };
     Ok((client, Route::Pooled(Pooled::new(role, &options.schema, era))))
 }

@@ -12,7 +12,7 @@
 //! | `refusal` | why does the server say no? |
 //! | `stream` | what was committed, and does the server know that we live? |
 //! | `pgoutput` | what do the bytes of a change mean? |
-//! | `event`, `message` | which event is a row, or a message? |
+//! | `event` | which event is a row? |
 
 mod binding;
 mod commands;
@@ -20,7 +20,6 @@ mod cursor;
 mod dial;
 mod event;
 mod login;
-mod message;
 mod pgoutput;
 mod refusal;
 mod stream;
@@ -38,7 +37,6 @@ use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 
 pub(crate) use event::EventReader;
-pub(crate) use message::MessageEvent;
 pub(crate) use refusal::{Refusal, refusal};
 pub(crate) use stream::{Said, Stream};
 
@@ -52,7 +50,7 @@ use stream::Pace;
 
 /// Under which people see the connection.
 const NAME: &str = "postrider/wal";
-/// The oldest server whose plugin tells of logical messages.
+/// The oldest server that Postrider runs on.
 const SERVER_MIN: u32 = 140_000;
 /// The oldest server that can hand slots on to a standby.
 const FAILOVER_MIN: u32 = 170_000;
@@ -184,7 +182,7 @@ impl Replication {
     }
 
     /// Reads from a slot what committed after `from`, or after what was last confirmed if that is later, of the tables of a
-    /// publication, and logical messages.
+    /// publication.
     pub(crate) async fn start(self, slot: &str, publication: &str, from: Lsn) -> Result<Stream> {
         self.start_with(slot, publication, from, Large::Whole).await
     }
@@ -296,7 +294,7 @@ fn start_command(slot: &str, publication: &str, from: Lsn, large: Large) -> Stri
     };
     format!(
         "START_REPLICATION SLOT {} LOGICAL {} ({version}, publication_names '{publications}', \
-         messages 'true', binary 'true')",
+         binary 'true')",
         escape_identifier(slot),
         lsn_text(from)
     )

@@ -1,6 +1,6 @@
 //! Who may do what with a store.
 //!
-//! Five roles that nobody logs in as; whoever works with the store is made a member of one (`grant shop_relay to ada`).
+//! Four roles that nobody logs in as; whoever works with the store is made a member of one (`grant shop_relay to ada`).
 //! What each may do is in `sql/scripts/grants_*.sql`, and `tests/postgres/roles.txt` lists it as the server sees it.
 
 use postrider_core::{Error, Result};
@@ -23,13 +23,11 @@ pub enum RoleKind {
     Operator,
     /// Looks, but not at payloads and headers.
     Reader,
-    /// Beside a relay's: writes messages of producers into the log.
-    Messenger,
 }
 
 impl RoleKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Producer, Self::Relay, Self::Operator, Self::Reader, Self::Messenger];
+    pub const ALL: [Self; 4] = [Self::Producer, Self::Relay, Self::Operator, Self::Reader];
 
     /// The last part of the role's name.
     pub fn word(self) -> &'static str {
@@ -38,7 +36,6 @@ impl RoleKind {
             Self::Relay => "relay",
             Self::Operator => "operator",
             Self::Reader => "reader",
-            Self::Messenger => "messenger",
         }
     }
 
@@ -49,7 +46,6 @@ impl RoleKind {
             Self::Relay => "delivers, settles, fires schedules, removes old events",
             Self::Operator => "manages subscriptions, schedules and dead letters",
             Self::Reader => "looks at everything but payloads and headers",
-            Self::Messenger => "beside a relay's: writes messages of producers into the log",
         }
     }
 
@@ -59,12 +55,11 @@ impl RoleKind {
             Self::Relay => include_str!("../sql/scripts/grants_relay.sql"),
             Self::Operator => include_str!("../sql/scripts/grants_operator.sql"),
             Self::Reader => include_str!("../sql/scripts/grants_reader.sql"),
-            Self::Messenger => include_str!("../sql/scripts/grants_messenger.sql"),
         }
     }
 }
 
-/// The five roles of a store, by names that begin alike.
+/// The four roles of a store, by names that begin alike.
 ///
 /// ```
 /// use postrider_postgres::{RoleKind, Roles};

@@ -47,8 +47,6 @@ pub(crate) enum Role {
     Operator,
     /// Removes old events, on a connection of its own so that nobody waits while a large leaf is looked through.
     Retention,
-    /// Stores messages. Its commits are waited for: the server forgets what it is told to be stored.
-    Messenger,
 }
 
 impl Role {
@@ -62,7 +60,6 @@ impl Role {
             Self::Worker => "postrider/worker",
             Self::Operator => "postrider/operator",
             Self::Retention => "postrider/retention",
-            Self::Messenger => "postrider/messenger",
         }
     }
 

@@ -59,7 +59,7 @@ impl Role {
                 STATEMENT_TIMEOUT,
             ],
             // The planner knows little of a table whose rows live for moments.
-            Self::Claimer | Self::Messenger => &[
+            Self::Claimer => &[
                 ("enable_seqscan", "off"),
                 ("enable_bitmapscan", "off"),
                 LOCK_TIMEOUT,
@@ -119,10 +119,11 @@ impl Role {
         script
     }
 
-    /// What people do, what is claimed, and messages that are stored, is flushed when it is done, whatever the database's default; one that asks for more stays.
+    /// What people do and what is claimed is flushed when it is done, whatever the database's default; one that asks for more
+    /// stays.
     pub(crate) fn flush(self, scope: Scope) -> Option<String> {
         let local = scope == Scope::Transaction;
-        matches!(self, Self::Operator | Self::Claimer | Self::Messenger).then(|| {
+        matches!(self, Self::Operator | Self::Claimer).then(|| {
             format!(
                 "select pg_catalog.set_config('synchronous_commit', 'on', {local}) \
                  where pg_catalog.current_setting('synchronous_commit') = 'off'; "
@@ -153,7 +154,6 @@ mod tests {
             Role::Worker,
             Role::Operator,
             Role::Retention,
-            Role::Messenger,
         ] {
             let statements = role.prologue();
             for statement in statements.split("; ").filter(|statement| !statement.is_empty()) {

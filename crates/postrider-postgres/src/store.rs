@@ -139,7 +139,7 @@ impl PostgresStore {
             stragglers: Stragglers::default(),
             wake: Notify::new(),
             sentry: Sentry::default(),
-            wal: (options.source != Source::Poll).then(|| Wal::begin(store, options.source)),
+            wal: (options.source != Source::Poll).then(|| Wal::begin(store)),
             options,
             way,
         });
@@ -205,8 +205,8 @@ impl PostgresStore {
         self.inner.wal.as_ref().map_or((Reading::Table, 0), |wal| (wal.reading(), wal.switches()))
     }
 
-    /// Removes the slots and publications that relays with source `hybrid` or `wal` have made, after all messages were stored; what
-    /// was removed. No relay may follow them. Whoever has opened the store must own the schema and be allowed to replicate.
+    /// Removes the slot and the publication that relays with source `hybrid` have made; what was removed. No relay may follow
+    /// them. Whoever has opened the store must own the schema and be allowed to replicate.
     pub async fn source_drop(&self, actor: &str) -> Result<Vec<String>> {
         wal::source_drop(&self.inner, actor).await
     }

@@ -19,7 +19,6 @@
 mod budget;
 mod follow;
 mod inbox;
-mod message;
 mod remove;
 mod slot;
 mod switch;
@@ -54,24 +53,18 @@ pub enum Source {
     Poll,
     /// In the server's write-ahead log, through a replication slot, and in the table whenever that cannot be.
     Hybrid,
-    /// The same, and events that were emitted as messages are taken from another slot and written into the log.
-    Wal,
 }
 
 /// Refuses a source that follows the write-ahead log of a server that does not tell how far that has come.
 pub(crate) fn source_check(source: Source, wal: WalPlace) -> Result<()> {
-    let name = match (source, wal) {
-        (Source::Poll, _) | (_, WalPlace::Told) => return Ok(()),
-        (Source::Hybrid, WalPlace::Withheld) => "hybrid",
-        (Source::Wal, WalPlace::Withheld) => "wal",
-    };
+    if source == Source::Poll || wal == WalPlace::Told {
+        return Ok(());
+    }
     Err(Error::new(
         ErrorKind::Incompatible,
-        format!(
-            "source `{name}` cannot be used: this server does not tell how far its write-ahead log has come. On Amazon RDS and \
-             Aurora set the parameter `rds.logical_replication` to 1 and restart it, elsewhere let this role execute \
-             `pg_current_wal_insert_lsn` and `pg_current_wal_flush_lsn`; or use source `poll`"
-        ),
+        "source `hybrid` cannot be used: this server does not tell how far its write-ahead log has come. On Amazon RDS and \
+         Aurora set the parameter `rds.logical_replication` to 1 and restart it, elsewhere let this role execute \
+         `pg_current_wal_insert_lsn` and `pg_current_wal_flush_lsn`; or use source `poll`",
     ))
 }
 
@@ -130,7 +123,7 @@ struct Shared {
 
 impl Wal {
     /// Begins to follow the slot of a store, as soon as somebody holds shards.
-    pub(crate) fn begin(store: &Weak<Inner>, source: Source) -> Self {
+    pub(crate) fn begin(store: &Weak<Inner>) -> Self {
         let shared = Arc::new(Shared {
             inbox: Mutex::new(Inbox::new()),
             reading: Mutex::new(Reading::Without { why: "the stream has not begun".to_owned() }),
@@ -141,9 +134,6 @@ impl Wal {
             wanted: Notify::new(),
         });
         let (alive, gone) = watch::channel(());
-        if source == Source::Wal {
-            tokio::spawn(message::run(Weak::clone(store), gone.clone()));
-        }
         tokio::spawn(follow::run(Weak::clone(store), Arc::clone(&shared), gone));
         Self { shared, _alive: alive }
     }

@@ -14,8 +14,6 @@ pub(crate) enum SourceArg {
     Poll,
     /// In PostgreSQL's write-ahead log, through a replication slot; in the table whenever that cannot be
     Hybrid,
-    /// The same, and events of postrider.emit_message are taken from another slot
-    Wal,
 }
 
 /// What to do about a slot that is over its budget.
@@ -70,8 +68,7 @@ impl Default for SourceArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum SourceCommand {
-    /// Remove the replication slots and publications of the store, after all messages were stored. Stop the relays that follow
-    /// them first
+    /// Remove the replication slot and the publication of the store. Stop the relays that follow them first
     Drop,
 }
 

@@ -5,7 +5,7 @@ use postrider_testkit::postgres::{Server, Settings, Version, shared};
 use crate::harness::Place;
 
 #[test]
-fn a_relay_stores_messages_and_the_source_is_removed_when_it_is_done() {
+fn a_slot_that_nobody_follows_is_shown_and_removed() {
     let place = Place::new();
     let server = Server::start(Version::V18, Settings::fast().set("wal_level", "logical"));
     let db = server.create_database();
@@ -14,13 +14,13 @@ fn a_relay_stores_messages_and_the_source_is_removed_when_it_is_done() {
     let nothing = place.ok(&["store", "source", "drop", "--store", store]);
     assert!(nothing.contains("nothing to do"), "{nothing}");
     db.query(
-        "select pg_create_logical_replication_slot('postrider_' || oid || '_message', 'pgoutput') from pg_database
+        "select pg_create_logical_replication_slot('postrider_' || oid, 'pgoutput') from pg_database
          where datname = current_database()",
     );
     let stats = place.json(&["stats", "--store", store]);
     assert_eq!(stats["slots"][0]["followed"], false, "{stats}");
     let shown = place.ok(&["stats", "--store", store]);
-    assert!(shown.contains("_message, not followed") && shown.contains("switches: 0"), "{shown}");
+    assert!(shown.contains(", not followed") && shown.contains("switches: 0"), "{shown}");
     let dropped = place.ok(&["store", "source", "drop", "--store", store]);
     assert!(dropped.contains("removed slot postrider_"), "{dropped}");
     assert_eq!(db.query("select count(*) from pg_replication_slots")[0][0].as_deref(), Some("0"));

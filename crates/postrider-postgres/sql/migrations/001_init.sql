@@ -472,42 +472,6 @@ create table postrider.new_slot (
     name text primary key
 );
 
--- Events that were emitted without a row, as messages in the server's write-ahead log. Whoever follows their slot writes them
--- into the log; the protocol is at the head of message.rs.
---
--- Whether messages may be written. 1: nobody takes them, an event is a row as any other. 2: somebody did, events wait. Else
--- the instant, in milliseconds since 1970, until which there is somebody. A sequence, since all see its value at once, whatever
--- snapshot their transaction has.
-create sequence postrider.message_until minvalue 1;
-
--- How far messages were stored: all that committed below `stored_lsn`, and of the transaction that committed at `part_lsn`
--- as many as are counted. The prefix is a secret: anybody may write messages, but who emits is known by it.
-create table postrider.message_source (
-    only_one boolean primary key default true,
-    prefix text not null,
-    stored_lsn pg_lsn,
-    part_lsn pg_lsn,
-    part_count bigint not null default 0,
-    constraint there_is_one_source check (only_one)
-);
-
--- Events that were emitted while nobody was there to take messages: in their order, they come after all messages that committed
--- below their `lsn`.
-create table postrider.waiting_event (
-    id bigint generated always as identity primary key,
-    lsn pg_lsn not null,
-    created_at timestamptz not null,
-    topic text not null,
-    type text not null,
-    key text,
-    headers json,
-    payload json,
-    payload_bytes bytea
-);
-
--- Which is next.
-create index waiting_event_lsn on postrider.waiting_event (lsn, id);
-
 -- How often relays have changed between a slot and the table, where they read at last, and since when.
 create table postrider.switch (
     slot text primary key,
@@ -809,179 +773,6 @@ revoke execute on function postrider.identify from public;
 
 revoke execute on function postrider.fire from public;
 
--- Emits an event without a row, as a message in the server's write-ahead log, and says how it was written: `message`, or
--- `waiting` while nobody is there to take messages, or `row` where nobody ever was. It is what `emit_message` and
--- `emit_message_bytes` call.
---
--- The transaction's number is fetched before it is read whether messages may be written: whoever forbids them waits for all
--- transactions that have a number, and then knows of each message. A transaction keeps to the way it has begun with, since
--- its messages come when it commits. The lock lets whoever ends the source wait for those who are about to write what waits.
-create function postrider.message_emit(
-    topic text,
-    type text,
-    key text,
-    payload json,
-    payload_bytes bytea,
-    headers json
-) returns text
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$
-declare
-    now timestamptz := postrider.clock();
-    xid text := pg_current_xact_id()::text;
-    way text := current_setting('postrider.message_way', true);
-    until bigint;
-begin
-    if topic is null then
-        raise exception 'an event has a topic' using errcode = 'not_null_violation';
-    end if;
-    type := coalesce(type, topic);
-    perform postrider.event_fits(topic, type, key, headers, payload, payload_bytes);
-    select last_value into until from postrider.message_until;
-    if way = 'message ' || xid
-        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
-    then
-        perform set_config('postrider.message_way', 'message ' || xid, true);
-        perform pg_logical_emit_message(true, s.prefix, record_send(row(
-            now,
-            convert_to(topic, 'UTF8'),
-            convert_to(type, 'UTF8'),
-            convert_to(key, 'UTF8'),
-            convert_to(headers::text, 'UTF8'),
-            convert_to(payload::text, 'UTF8'),
-            payload_bytes
-        )))
-        from postrider.message_source as s;
-        return 'message';
-    end if;
-    if until > 1 then
-        lock table postrider.waiting_event in row exclusive mode;
-        select last_value into until from postrider.message_until;
-    end if;
-    if until > 1 then
-        perform set_config('postrider.message_way', 'waiting ' || xid, true);
-        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload, payload_bytes)
-        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload, payload_bytes);
-        return 'waiting';
-    end if;
-    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
-    values (topic, type, key, payload, payload_bytes, headers);
-    return 'row';
-end
-$$;
-
--- As `emit`, but without a row.
-do $$
-declare
-    key_type text;
-    may_be_left_out text;
-begin
-    foreach key_type in array array['text', 'numeric', 'uuid'] loop
-        may_be_left_out := case key_type when 'text' then 'default null' else '' end;
-        execute pg_catalog.format(
-            'create function postrider.emit_message(
-                topic text,
-                type text %2$s,
-                key %1$s %2$s,
-                payload anycompatiblenonarray default null,
-                headers json default null
-            ) returns text
-            language sql volatile
-            as ''select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)''',
-            key_type, may_be_left_out);
-    end loop;
-end
-$$;
-
--- As `emit_bytes`, but without a row.
-create function postrider.emit_message_bytes(
-    topic text,
-    type text default null,
-    key anycompatiblenonarray default null,
-    payload bytea default null,
-    headers json default null
-) returns text
-language sql volatile
-as 'select postrider.message_emit($1, $2, $3::pg_catalog.text, null, $4, $5)';
-
--- Writes messages into the log, in their order, if the source stands where its follower knows it to; whether it did.
-create function postrider.message_store(
-    known_lsn pg_lsn,
-    known_part_lsn pg_lsn,
-    known_part_count bigint,
-    new_lsn pg_lsn,
-    new_part_lsn pg_lsn,
-    new_part_count bigint,
-    created_ats timestamptz[],
-    topics text[],
-    types text[],
-    keys text[],
-    headers json[],
-    payloads json[],
-    payloads_bytes bytea[]
-) returns boolean
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-    update postrider.message_source as s
-    set stored_lsn = new_lsn, part_lsn = new_part_lsn, part_count = new_part_count
-    where s.stored_lsn is not distinct from known_lsn
-        and s.part_lsn is not distinct from known_part_lsn
-        and s.part_count = known_part_count;
-    if not found then
-        return false;
-    end if;
-    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
-    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload, new.payload_bytes
-    from unnest(created_ats, topics, types, keys, message_store.headers, payloads, payloads_bytes)
-        with ordinality as new (created_at, topic, type, key, headers, payload, payload_bytes, n)
-    order by new.n;
-    return true;
-end
-$$;
-
--- Moves events that waited into the log, those up to `upto`, at most so many; the place of the first one that is left.
-create function postrider.message_move(upto pg_lsn, most integer) returns pg_lsn
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-    with moved as (
-        delete from postrider.waiting_event as w
-        where w.id in (
-            select first.id
-            from postrider.waiting_event as first
-            where first.lsn <= upto
-            order by first.lsn, first.id
-            limit most
-        )
-        returning w.*
-    )
-    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
-    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload, m.payload_bytes
-    from moved as m
-    order by m.lsn, m.id;
-    -- By a statement of its own, which sees what others have moved or written meanwhile.
-    return (select min(w.lsn) from postrider.waiting_event as w);
-end
-$$;
-
--- Lets messages be written for a while, or no longer.
-create function postrider.message_allow(during interval) returns void
-language sql volatile security definer
-set search_path = pg_catalog, pg_temp
-begin atomic
-    select pg_catalog.setval(
-        'postrider.message_until'::regclass, (extract(epoch from postrider.clock() + during) * 1000::numeric)::bigint
-    )
-    where during is not null;
-    select pg_catalog.setval('postrider.message_until'::regclass, 2::bigint)
-    from postrider.message_until
-    where during is null and last_value > 2::bigint;
-end;
-
 -- Whoever may emit is told so by name; see the guide for a producer's grants.
 do $$
 declare
@@ -992,16 +783,12 @@ begin
         from pg_catalog.pg_proc as p
         join pg_catalog.pg_class as c on c.relnamespace = p.pronamespace
         where c.oid = 'postrider.meta'::regclass::oid
-            and p.proname in ('event_emit', 'emit', 'emit_bytes', 'message_emit', 'emit_message', 'emit_message_bytes')
+            and p.proname in ('event_emit', 'emit', 'emit_bytes')
     loop
         execute pg_catalog.format('revoke execute on function %s from public', emits);
     end loop;
 end
 $$;
-
-revoke execute on function postrider.message_store from public;
-revoke execute on function postrider.message_move from public;
-revoke execute on function postrider.message_allow from public;
 
 -- Makes events of the rows that are inserted into another program's outbox table, in the transactions that insert them, by a
 -- trigger: topics, keys and headers as Debezium's event router makes them. With `existing`, of the rows that are there as well:
@@ -1171,7 +958,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover', 'messages lost') then
+    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover') then
         raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
     end if;
     insert into postrider.audit (at, role, actor, action, detail)
@@ -1656,5 +1443,3 @@ values
     ('home', postrider.home());
 
 insert into postrider.position_table (current, switched_at) values ('a', postrider.clock());
-
-insert into postrider.message_source (prefix) values (pg_catalog.concat('postrider-', pg_catalog.gen_random_uuid()));

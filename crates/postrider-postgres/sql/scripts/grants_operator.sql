@@ -33,5 +33,3 @@ grant insert
     ticked_at)
     on postrider.schedule to role_name;
 grant update (paused_at) on postrider.schedule to role_name;
-grant select on postrider.waiting_event, postrider.switch to role_name;
-grant select on sequence postrider.message_until to role_name;

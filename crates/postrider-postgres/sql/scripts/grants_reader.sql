@@ -19,6 +19,4 @@ grant select
 grant select (id, name, cron, zone, missed, topic, type, key, created_at, paused_at, next_at, ticked_at)
     on postrider.schedule to role_name;
 grant select on sequence postrider.event_id_seq to role_name;
-grant select (id, lsn, created_at, topic, type, key) on postrider.waiting_event to role_name;
 grant select on postrider.switch to role_name;
-grant select on sequence postrider.message_until to role_name;

@@ -49,6 +49,4 @@ grant update (started_at, took, member, error) on postrider.attempt to role_name
 grant delete on postrider.kept_event, postrider.idempotency, postrider.member to role_name;
 grant delete on postrider.delivery, postrider.attempt to role_name;
 grant select, insert, delete on postrider.new_slot to role_name;
-grant select on sequence postrider.message_until to role_name;
-grant select (id, lsn, created_at, topic, type, key) on postrider.waiting_event to role_name;
 grant select, insert, update on postrider.switch to role_name;

@@ -45,7 +45,6 @@ pub(super) enum Change {
         relation: u32,
         columns: Columns,
     },
-    Message(Message),
     Other,
     /// What follows up to the stop belongs to this transaction, which may never commit.
     BlockStart {
@@ -79,16 +78,6 @@ pub(crate) struct Relation {
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) type_oid: u32,
-}
-
-/// What `pg_logical_emit_message` wrote.
-#[derive(PartialEq, Eq)]
-pub(crate) struct Message {
-    /// Whether it belongs to the transaction that is being told. Others come whether theirs commits or not.
-    pub(crate) transactional: bool,
-    pub(crate) lsn: Lsn,
-    pub(crate) prefix: String,
-    pub(crate) content: Bytes,
 }
 
 /// The values of a row, in the order of its relation's columns. They lie where they were received.
@@ -228,14 +217,6 @@ impl fmt::Debug for Columns {
     }
 }
 
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { transactional, lsn, prefix, content } = self;
-        let length = content.len();
-        write!(f, "message {prefix:?} at {lsn:?}, transactional: {transactional}, {length} bytes")
-    }
-}
-
 #[cfg(test)]
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -286,7 +267,6 @@ fn within(letter: u8, cursor: &mut Cursor) -> Option<Change> {
     Some(match letter {
         b'R' => Change::Relation(relation(cursor)?),
         b'I' => insert(cursor)?,
-        b'M' => Change::Message(message(cursor)?),
         b'U' => update(cursor)?,
         b'D' => delete(cursor)?,
         b'T' => truncate(cursor)?,
@@ -340,14 +320,6 @@ fn insert(cursor: &mut Cursor) -> Option<Change> {
     let relation = cursor.u32()?;
     (cursor.u8()? == b'N').then_some(())?;
     Some(Change::Insert { relation, columns: Columns::take(cursor)? })
-}
-
-fn message(cursor: &mut Cursor) -> Option<Message> {
-    let transactional = cursor.u8()? & 1 == 1;
-    let lsn = cursor.lsn()?;
-    let prefix = cursor.text()?;
-    let length = usize::try_from(cursor.i32()?).ok()?;
-    Some(Message { transactional, lsn, prefix, content: cursor.bytes(length)? })
 }
 
 /// What the row was, if its identity says so, and what it is.

@@ -27,7 +27,7 @@ use tokio_postgres::error::SqlState;
 use tracing::debug;
 
 use super::cursor::Cursor;
-use super::pgoutput::{Change, Columns, Message, Relation};
+use super::pgoutput::{Change, Columns, Relation};
 use super::refusal::{During, Refusal, ServerSaid, lost, nonsense, refuse};
 use super::wire::{Frame, Wire};
 
@@ -49,8 +49,6 @@ pub(crate) enum Said {
     Begin { commit_lsn: Lsn, xid: u32 },
     /// A row was inserted.
     Insert(Row),
-    /// A logical message. One that is not transactional may come anywhere, also when its transaction was rolled back.
-    Message { transactional: bool, lsn: Lsn, prefix: String, content: Bytes },
     /// The transaction is over: whoever has dealt with all of it may confirm `end_lsn`.
     Commit { commit_lsn: Lsn, end_lsn: Lsn },
     /// No commit below this position is yet to come. May come within a transaction.
@@ -314,9 +312,6 @@ impl Stream {
                 self.begin_block(xid)?;
                 return Ok(None);
             }
-            Change::Message(Message { transactional, lsn, prefix, content }) => {
-                Said::Message { transactional, lsn, prefix, content }
-            }
             Change::Relation(relation) => {
                 self.remember(Arc::new(relation))?;
                 return Ok(None);
@@ -425,9 +420,6 @@ impl fmt::Debug for Said {
         match self {
             Self::Begin { commit_lsn, xid } => write!(f, "begin of {xid}, to commit at {commit_lsn:?}"),
             Self::Insert(row) => row.fmt(f),
-            Self::Message { lsn, prefix, content, .. } => {
-                write!(f, "message {prefix:?} of {} bytes at {lsn:?}", content.len())
-            }
             Self::Commit { commit_lsn, end_lsn } => write!(f, "commit at {commit_lsn:?}, end {end_lsn:?}"),
             Self::Position(lsn) => write!(f, "position {lsn:?}"),
             Self::Ahead { xid, row } => write!(f, "ahead of the commit of {xid}, {row:?}"),

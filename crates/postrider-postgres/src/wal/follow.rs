@@ -291,7 +291,7 @@ impl Following<'_> {
             Said::AheadAbort { xid } => {
                 self.ahead.remove(&xid);
             }
-            Said::Message { .. } | Said::Position(_) => {}
+            Said::Position(_) => {}
         }
         if self.transaction.is_none() {
             self.shared.inbox().come_to(self.stream.position());

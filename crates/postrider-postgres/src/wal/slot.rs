@@ -73,7 +73,7 @@ pub(super) async fn prepare(
     other: &mut Option<Other>,
 ) -> Result<Ready> {
     let publication = store.options.schema.name().to_owned();
-    let (slot, look) = look(store, &publication, "").await?;
+    let (slot, look) = look(store, &publication).await?;
     check(store, replication, &slot, &look, other).await?;
     if !look.publication {
         let tables = format!(" for table {publication}.event");
@@ -149,8 +149,8 @@ pub(super) async fn check(
     }
 }
 
-/// The slot's name, which ends with `suffix`, and how things stand with it.
-pub(super) async fn look(store: &Inner, publication: &str, suffix: &str) -> Result<(String, Look)> {
+/// The slot's name, and how things stand with it.
+pub(super) async fn look(store: &Inner, publication: &str) -> Result<(String, Look)> {
     let mut session = store.operator.session().await?;
     if store.way.is_pooled() {
         return Err(Error::invalid(
@@ -161,7 +161,7 @@ pub(super) async fn look(store: &Inner, publication: &str, suffix: &str) -> Resu
     // After a failover nobody else may have been here yet. Who this process believes to be is told to it with its shards.
     identify(&tx, &store.options).await?;
     let number: i64 = tx.query_one(sql!("slot_name"), &[], WHAT).await?.try_get(0).doing(WHAT)?;
-    let slot = format!("{}_{number}{suffix}", store.options.schema.name());
+    let slot = format!("{}_{number}", store.options.schema.name());
     let row = tx.query_one(sql!("wal_look"), &[&publication, &slot], WHAT).await?;
     tx.commit(WHAT).await?;
     let read = || {

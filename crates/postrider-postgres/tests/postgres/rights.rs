@@ -57,16 +57,7 @@ const TO_ALL_BUT_PRODUCERS: &[&str] = &[
     "insert into postrider.event_0 (topic, type) values ('a', 'b')",
     "insert into postrider.outbox (topic, type) values ('a', 'b')",
     "select postrider.emit('a', 'b')",
-    "select postrider.emit_message('a', 'b')",
     "copy postrider.event (topic, type) from stdin",
-];
-
-/// What none but messengers may do.
-const TO_ALL_BUT_MESSENGERS: &[&str] = &[
-    "select postrider.message_store(null, null, 0, null, null, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
-    "select postrider.message_move('0/0', 1)",
-    "select postrider.message_allow(null)",
-    "select prefix from postrider.message_source",
 ];
 
 const TO_PRODUCERS: &[&str] = &[
@@ -138,29 +129,16 @@ const TO_READERS: &[&str] = &[
     "select postrider.audit_put('a', 'subscription_seek', '{a}', '{1}', null)",
 ];
 
-/// Beside a relay's, so that it has nothing of one.
-const TO_MESSENGERS: &[&str] = &[
-    "select payload from postrider.event",
-    "select * from postrider.subscription",
-    "delete from postrider.delivery",
-    "truncate postrider.event_0",
-    "select postrider.ring_rotate(0)",
-];
-
 fn denied(kind: RoleKind) -> Vec<&'static str> {
     let own = match kind {
         RoleKind::Producer => TO_PRODUCERS,
         RoleKind::Relay => TO_RELAYS,
         RoleKind::Operator => TO_OPERATORS,
         RoleKind::Reader => TO_READERS,
-        RoleKind::Messenger => TO_MESSENGERS,
     };
     let mut all = [TO_ALL, own].concat();
     if kind != RoleKind::Producer {
         all.extend(TO_ALL_BUT_PRODUCERS);
-    }
-    if kind != RoleKind::Messenger {
-        all.extend(TO_ALL_BUT_MESSENGERS);
     }
     all
 }
@@ -187,8 +165,7 @@ async fn what_the_table_grants_is_done(version: Version) {
         "insert into postrider.event (topic, type, key, payload, headers, due_at) values ('a', 'b', 'c', '{}', '{}', now())",
         "insert into postrider.event (topic, type) values ('a', 'b') returning id",
         "select postrider.emit('a', 'b', idempotency_key => 'k')",
-        "select postrider.emit_message('a', 'b')",
-        "select * from postrider.identify()",
+            "select * from postrider.identify()",
         "select count(id) from postrider.event",
     ];
     run_all(&cast.client(RoleKind::Producer).await, &producer).await;
@@ -208,12 +185,6 @@ async fn what_the_table_grants_is_done(version: Version) {
         "select * from postrider.subscription",
     ];
     run_all(&cast.client(RoleKind::Reader).await, &reader).await;
-    let messenger = [
-        "select prefix from postrider.message_source",
-        "select postrider.message_move('0/0', 1)",
-        "select postrider.message_store(null, null, 0, '0/1', null, 0, '{2001-01-01}', '{a}', '{b}', '{c}', '{\"{}\"}', '{1}', '{null}')",
-    ];
-    run_all(&cast.client(RoleKind::Messenger).await, &messenger).await;
 }
 
 /// TypeORM and Drizzle name the id and give it as DEFAULT; JDBC's generated keys are all columns, and the first is taken.

@@ -28,7 +28,6 @@ enum Told {
     Truncate(Vec<u32>),
     Type(u32, String),
     Origin(u64, String),
-    Message(bool, u64, String, Vec<u8>),
 }
 
 pub(in crate::replication) fn begin(commit_lsn: u64, xid: u32) -> Bytes {
@@ -140,14 +139,6 @@ fn encode(told: &Told) -> Bytes {
             out.put_u64(*lsn);
             text(&mut out, name);
         }
-        Told::Message(transactional, lsn, prefix, content) => {
-            out.put_u8(b'M');
-            out.put_u8(u8::from(*transactional));
-            out.put_u64(*lsn);
-            text(&mut out, prefix);
-            out.put_u32(content.len() as u32);
-            out.put_slice(content);
-        }
     }
     out.freeze()
 }
@@ -184,9 +175,6 @@ fn told() -> impl Strategy<Value = Told> {
         vec(id(), 0..5).prop_map(Told::Truncate),
         (id(), name()).prop_map(|(id, name)| Told::Type(id, name)),
         (any::<u64>(), name()).prop_map(|(lsn, name)| Told::Origin(lsn, name)),
-        (any::<bool>(), any::<u64>(), name(), vec(any::<u8>(), 0..60)).prop_map(
-            |(transactional, lsn, prefix, content)| Told::Message(transactional, lsn, prefix, content)
-        ),
     ]
 }
 
@@ -210,10 +198,6 @@ fn agrees(told: &Told, read: &Change) -> bool {
                 _ => false,
             });
             relation == id && columns.len() == row.len() && columns.get(row.len()).is_none() && all_agree
-        }
-        (Told::Message(transactional, lsn, prefix, content), Change::Message(read)) => {
-            let (place, words) = (read.lsn.0 == *lsn, read.prefix == *prefix && read.content == *content);
-            read.transactional == *transactional && place && words
         }
         (
             Told::Update(..) | Told::Delete(..) | Told::Truncate(..) | Told::Type(..) | Told::Origin(..),

@@ -94,27 +94,6 @@ async fn what_was_rolled_back_does_not_come(version: Version) {
     assert_eq!(topics, ["b", "d"]);
 }
 
-async fn logical_messages_come_with_their_transaction_or_without(version: Version) {
-    let scene = Scene::new(version).await;
-    let mut stream = scene.start().await;
-    scene.database.query(
-        "begin; select pg_logical_emit_message(true, 'gone', 'x'); rollback;
-         begin; select pg_logical_emit_message(false, 'loose', 'ab');
-         select pg_logical_emit_message(true, 'bound', '\\x00ff'::bytea); commit",
-    );
-    let Said::Message { transactional: false, prefix, content, .. } = next(&mut stream).await else {
-        panic!("a message that is bound to nothing comes first");
-    };
-    assert_eq!((&*prefix, &content[..]), ("loose", &b"ab"[..]));
-    assert!(matches!(next(&mut stream).await, Said::Begin { .. }));
-    let Said::Message { transactional: true, lsn, prefix, content } = next(&mut stream).await else {
-        panic!("then one within its transaction");
-    };
-    assert_eq!((&*prefix, &content[..]), ("bound", &b"\x00\xff"[..]));
-    let Said::Commit { commit_lsn, .. } = next(&mut stream).await else { panic!("it commits") };
-    assert!(lsn <= commit_lsn);
-}
-
 /// Waits for what comes next only for as long as others have something to do, again and again.
 async fn whoever_stops_waiting_loses_nothing(version: Version) {
     const COMMITS: usize = 3_000;
@@ -137,7 +116,6 @@ async fn whoever_stops_waiting_loses_nothing(version: Version) {
             Said::Insert(row) => ids.push(reader.read(&row).unwrap().event.id.0),
             Said::Commit { .. } => commits += 1,
             Said::Begin { .. }
-            | Said::Message { .. }
             | Said::Position(_)
             | Said::Ahead { .. }
             | Said::AheadCommit { .. }
@@ -167,7 +145,6 @@ on_each_version!(
     rows_of_every_leaf_are_rows_of_the_log,
     what_becomes_of_a_table_is_noticed_and_only_inserts_are_told,
     what_was_rolled_back_does_not_come,
-    logical_messages_come_with_their_transaction_or_without,
     whoever_stops_waiting_loses_nothing,
     the_bare_reader_counts_the_same,
 );
