@@ -213,7 +213,7 @@ pub(crate) enum BenchPart {
     Idle,
     /// Relays that producers wake: the first event after a rest, and what the trigger costs producers
     Wake,
-    /// Source hybrid beside a bare reader of a slot; the server needs wal_level = logical
+    /// Source wal beside a bare reader of a slot; the server needs wal_level = logical
     Wal,
     /// A server that does not tell how far its log has come, as Aurora, beside one that does; needs a superuser
     Managed,

@@ -265,7 +265,7 @@ fn only_postgres(action: &Action) -> Option<&'static str> {
 fn sourced(options: PostgresOptions, args: SourceArgs) -> PostgresOptions {
     let source = match args.source {
         SourceArg::Poll => Source::Poll,
-        SourceArg::Hybrid => Source::Hybrid,
+        SourceArg::Wal => Source::Wal,
     };
     let over = match args.over_budget {
         OverBudgetArg::Alarm => OverBudget::Alarm,

@@ -205,7 +205,7 @@ impl PostgresStore {
         self.inner.wal.as_ref().map_or((Reading::Table, 0), |wal| (wal.reading(), wal.switches()))
     }
 
-    /// Removes the slot and the publication that relays with source `hybrid` have made; what was removed. No relay may follow
+    /// Removes the slot and the publication that relays with source `wal` have made; what was removed. No relay may follow
     /// them. Whoever has opened the store must own the schema and be allowed to replicate.
     pub async fn source_drop(&self, actor: &str) -> Result<Vec<String>> {
         wal::source_drop(&self.inner, actor).await

@@ -52,7 +52,7 @@ pub enum Source {
     #[default]
     Poll,
     /// In the server's write-ahead log, through a replication slot, and in the table whenever that cannot be.
-    Hybrid,
+    Wal,
 }
 
 /// Refuses a source that follows the write-ahead log of a server that does not tell how far that has come.
@@ -62,7 +62,7 @@ pub(crate) fn source_check(source: Source, wal: WalPlace) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::Incompatible,
-        "source `hybrid` cannot be used: this server does not tell how far its write-ahead log has come. On Amazon RDS and \
+        "source `wal` cannot be used: this server does not tell how far its write-ahead log has come. On Amazon RDS and \
          Aurora set the parameter `rds.logical_replication` to 1 and restart it, elsewhere let this role execute \
          `pg_current_wal_insert_lsn` and `pg_current_wal_flush_lsn`; or use source `poll`",
     ))

@@ -13,7 +13,7 @@ pub(crate) enum SourceArg {
     #[default]
     Poll,
     /// In PostgreSQL's write-ahead log, through a replication slot; in the table whenever that cannot be
-    Hybrid,
+    Wal,
 }
 
 /// What to do about a slot that is over its budget.

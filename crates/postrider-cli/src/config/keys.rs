@@ -93,7 +93,7 @@ pub(super) struct SubscriptionKeys {
     pub(super) from: Option<Said<Start>>,
     /// How progress is kept; log if left out
     pub(super) mode: Option<ModeArg>,
-    /// Where events are read: poll in their table, hybrid in the server's write-ahead log, and in the table whenever that cannot be
+    /// Where events are read: poll in their table, wal in the server's write-ahead log, and in the table whenever that cannot be
     pub(super) source: Option<SourceArg>,
     /// Whether events of one key wait for each other; key if left out
     pub(super) order: Option<OrderArg>,

@@ -191,18 +191,18 @@ fn variables_come_over_the_file_and_options_over_both() {
 fn several_stores_are_told_apart_by_name() {
     let text = |store: &str| {
         format!(
-            "[stores.eu]\nurl = 'postgres://u:hunter2@eu/db'\nsource = 'hybrid'\n[stores.us]\nurl = 'sqlite://us.db'\n\
+            "[stores.eu]\nurl = 'postgres://u:hunter2@eu/db'\nsource = 'wal'\n[stores.us]\nurl = 'sqlite://us.db'\n\
              [sinks.n]\nurl = 'null'\n[subscriptions.a]\nsink = 'n'\n{store}\n[subscriptions.b]\nsink = 'n'\nstore = 'us'\n"
         )
     };
     let plan = understand(&text("store = 'eu'"), &[]).unwrap();
-    assert_eq!(format!("{:?}", plan.routes["a"].store), "postgres://eu/db by Hybrid");
+    assert_eq!(format!("{:?}", plan.routes["a"].store), "postgres://eu/db by Wal");
     assert_eq!(plan.routes["b"].store.to_string(), "sqlite://us.db");
     assert_eq!(plan.stores().len(), 2);
     check(&text(""), &["p.toml:8:16: it does not say in which store it is; write store = \"eu\""]);
     check(&text("store = 'uss'"), &["p.toml:10:9: there is no store `uss`; did you mean `us`?"]);
     check(
-        &text("store = 'us'\nsource = 'hybrid'"),
+        &text("store = 'us'\nsource = 'wal'"),
         &[
             "p.toml:11:10: SQLite passes no write-ahead log on: its events are read in their table. Leave the source out",
         ],

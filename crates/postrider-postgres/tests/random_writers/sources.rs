@@ -11,7 +11,7 @@ use crate::{Scene, number};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn open(db: &Database) -> PostgresStore {
-    let options = PostgresOptions::from_url(&db.url).unwrap().source(Source::Hybrid);
+    let options = PostgresOptions::from_url(&db.url).unwrap().source(Source::Wal);
     PostgresStore::open(options.lease(Duration::from_secs(1))).await.unwrap()
 }
 

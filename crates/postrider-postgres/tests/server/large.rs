@@ -54,7 +54,7 @@ impl Come {
 
 /// Delivers everything, and fails if that took too much memory or the stream was lost for a moment.
 async fn deliver(url: &str) {
-    let options = PostgresOptions::from_url(url).unwrap().source(Source::Hybrid);
+    let options = PostgresOptions::from_url(url).unwrap().source(Source::Wal);
     let store = PostgresStore::open(options).await.unwrap();
     let (come, notes) = (Arc::new(Come::default()), Arc::new(connect(url).await));
     let of_large = {

@@ -10,7 +10,7 @@ use crate::stage::{Owner, connect, emit, run};
 async fn a_source_that_needs_the_write_ahead_log_is_refused_by_the_name_of_the_parameter() {
     for version in Version::ALL {
         let url = shared(version).create_database().managed();
-        let options = PostgresOptions::from_url(&url).unwrap().source(Source::Hybrid);
+        let options = PostgresOptions::from_url(&url).unwrap().source(Source::Wal);
         let Err(refused) = PostgresStore::open(options).await else { panic!("it is not refused") };
         assert_eq!(refused.kind(), ErrorKind::Incompatible);
         assert!(refused.to_string().contains("rds.logical_replication"), "{refused}");

@@ -11,7 +11,7 @@ use postrider_runtime::{Relay, Worker};
 use postrider_testkit::postgres::{Server, Settings, Version};
 use tokio::sync::Notify;
 
-use crate::sources::{BEHIND, hybrid};
+use crate::sources::{BEHIND, wal_stage};
 use crate::stage::{Stage, note, run, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -93,7 +93,7 @@ fn wanted(keys: impl Iterator<Item = usize>) -> Notes {
 async fn one_that_fails_is_stuck_or_paused_holds_neither_the_others_nor_the_slot() {
     let settings = Settings::fast().set("wal_level", "logical").set("wal_sender_timeout", "2s");
     let server = Server::start(Version::V15, settings);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     for name in ["works", "fails", "stuck", "paused"] {
         stage.store.subscription_create(keep_trying(name)).await.unwrap();
     }

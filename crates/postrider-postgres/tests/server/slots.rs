@@ -10,7 +10,7 @@ use postrider_testkit::postgres::{Server, Settings, Version};
 use postrider_testkit::tcp_proxy::Proxy;
 
 use crate::sources::{
-    BEHIND, SLOTS, hybrid, logical, narrow, open_hybrid, overflow, read_count, read_until, until_streaming,
+    BEHIND, SLOTS, wal_stage, logical, narrow, open_wal, overflow, read_count, read_until, until_streaming,
 };
 use crate::stage::{Owner, Stage, emit, options, run, until};
 
@@ -26,7 +26,7 @@ fn reads_without(owner: &Owner, word: &str) -> bool {
 #[tokio::test]
 async fn an_idle_slot_advances_while_another_database_writes() {
     let server = logical(Version::V15);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let other = server.create_database();
@@ -40,7 +40,7 @@ async fn an_idle_slot_advances_while_another_database_writes() {
 #[tokio::test]
 async fn an_open_transaction_that_makes_the_server_keep_its_log_is_named() {
     let server = logical(Version::V18);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let open = stage.session().await;
@@ -66,7 +66,7 @@ async fn an_open_transaction_that_makes_the_server_keep_its_log_is_named() {
 async fn a_slot_that_the_server_gives_up_under_its_follower_is_made_anew() {
     for version in Version::ALL {
         let server = narrow(version);
-        let stage = hybrid(server.create_database()).await;
+        let stage = wal_stage(server.create_database()).await;
         let mut owner = stage.owner("orders").await;
         until_streaming(&mut owner).await;
         let (open, p) = (stage.session().await, stage.session().await);
@@ -90,7 +90,7 @@ async fn a_slot_over_its_budget_is_left_or_made_anew_as_chosen() {
     for over in [OverBudget::Leave, OverBudget::Drop] {
         let server = logical(Version::V15);
         let db = server.create_database();
-        let narrow = options(&db).source(Source::Hybrid).wal_budget(16 * 1024 * 1024, over);
+        let narrow = options(&db).source(Source::Wal).wal_budget(16 * 1024 * 1024, over);
         let stage = Stage { store: PostgresStore::open(narrow).await.unwrap(), db };
         let mut owner = stage.owner("orders").await;
         until_streaming(&mut owner).await;
@@ -119,7 +119,7 @@ async fn a_slot_over_its_budget_is_left_or_made_anew_as_chosen() {
 #[tokio::test]
 async fn a_standby_can_take_slots_over() {
     let server = logical(Version::V18);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     assert_eq!(stage.number("select count(*) from pg_replication_slots where failover"), 1);
@@ -131,12 +131,12 @@ async fn a_slot_whose_follower_is_half_open_is_taken_over() {
     let server = logical(Version::V15);
     let stage = Stage::in_database(server.create_database()).await;
     let proxy = Proxy::start(stage.db.address());
-    let far = open_hybrid(&stage.db.through(proxy.address())).await;
+    let far = open_wal(&stage.db.through(proxy.address())).await;
     let first = Stage { store: far, db: stage.db.clone() };
     let mut owner = first.owner("first").await;
     until_streaming(&mut owner).await;
     proxy.black_hole();
-    let second = hybrid(stage.db.clone()).await;
+    let second = wal_stage(stage.db.clone()).await;
     let mut owner = second.owner("second").await;
     until_streaming(&mut owner).await;
     let p = second.session().await;
@@ -150,7 +150,7 @@ async fn a_slot_whose_follower_is_half_open_is_taken_over() {
 async fn a_slow_receiver_does_not_lose_the_connection() {
     let settings = Settings::fast().set("wal_level", "logical").set("wal_sender_timeout", "2s");
     let server = Server::start(Version::V15, settings);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let (_, switches) = stage.store.reading();
@@ -174,7 +174,7 @@ async fn a_slow_receiver_does_not_lose_the_connection() {
 #[tokio::test]
 async fn a_stream_that_has_died_without_a_word_is_not_waited_for() {
     let server = logical(Version::V15);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let pid = stage.text("select active_pid from pg_replication_slots");
@@ -205,7 +205,7 @@ async fn a_slot_of_another_plugin_is_left_alone_and_not_asked_for_again_and_agai
         "select pg_create_logical_replication_slot('postrider_' || oid, 'test_decoding') from pg_database
          where datname = current_database()",
     );
-    let stage = hybrid(db).await;
+    let stage = wal_stage(db).await;
     let mut owner = stage.owner("orders").await;
     let p = stage.session().await;
     emit(&p, "k", "0").await;
@@ -225,7 +225,7 @@ async fn a_slot_of_another_plugin_is_left_alone_and_not_asked_for_again_and_agai
 #[tokio::test]
 async fn a_slot_that_is_dropped_under_its_follower_is_made_anew() {
     let server = logical(Version::V18);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     stage.run(
@@ -247,7 +247,7 @@ async fn a_slot_that_is_dropped_under_its_follower_is_made_anew() {
 async fn a_server_that_is_killed_while_it_tells_loses_nothing_and_repeats_nothing() {
     for version in Version::ALL {
         let mut server = Server::start(version, Settings::honest().set("wal_level", "logical"));
-        let stage = hybrid(server.create_database()).await;
+        let stage = wal_stage(server.create_database()).await;
         let mut owner = stage.owner("orders").await;
         until_streaming(&mut owner).await;
         let (mut emitted, mut notes) = (0, Vec::new());

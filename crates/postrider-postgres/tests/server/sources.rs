@@ -23,12 +23,12 @@ pub(crate) fn logical(version: Version) -> Server {
     Server::start(version, Settings::fast().set("wal_level", "logical"))
 }
 
-pub(crate) async fn open_hybrid(db: &Database) -> PostgresStore {
-    PostgresStore::open(options(db).source(Source::Hybrid)).await.unwrap()
+pub(crate) async fn open_wal(db: &Database) -> PostgresStore {
+    PostgresStore::open(options(db).source(Source::Wal)).await.unwrap()
 }
 
-pub(crate) async fn hybrid(db: Database) -> Stage {
-    Stage { store: open_hybrid(&db).await, db }
+pub(crate) async fn wal_stage(db: Database) -> Stage {
+    Stage { store: open_wal(&db).await, db }
 }
 
 /// Reads on until a condition holds; what was read meanwhile.
@@ -76,7 +76,7 @@ async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
     for version in Version::ALL {
         let server = logical(version);
         let db = server.create_database();
-        let trusting = options(&db).source(Source::Hybrid).durability(Durability::Trust);
+        let trusting = options(&db).source(Source::Wal).durability(Durability::Trust);
         let stage = Stage { store: PostgresStore::open(trusting).await.unwrap(), db };
         let mut owner = stage.owner("orders").await;
         stage.store.subscription_create(NewSubscription::new("late")).await.unwrap();
@@ -134,7 +134,7 @@ async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
 async fn rows_that_are_too_large_come_from_the_stream_without_what_is() {
     for version in Version::ALL {
         let server = logical(version);
-        let stage = hybrid(server.create_database()).await;
+        let stage = wal_stage(server.create_database()).await;
         let mut owner = stage.owner("orders").await;
         until_streaming(&mut owner).await;
         let p = stage.session().await;
@@ -177,7 +177,7 @@ async fn rows_that_are_too_large_come_from_the_stream_without_what_is() {
 #[tokio::test]
 async fn what_waits_for_a_standby_is_not_handed_out() {
     let server = logical(Version::V15);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     until(&stage, "select count(*) from postrider.new_slot", 0).await;
@@ -212,7 +212,7 @@ async fn what_waits_for_a_standby_is_not_handed_out() {
 #[tokio::test]
 async fn nobody_is_woken_again_and_again_by_what_nobody_takes() {
     let server = logical(Version::V15);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let p = stage.session().await;
@@ -229,7 +229,7 @@ async fn nobody_is_woken_again_and_again_by_what_nobody_takes() {
 #[tokio::test]
 async fn a_transaction_of_which_half_was_done_is_gone_on_with_in_its_middle() {
     let server = logical(Version::V15);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     stage.run(
@@ -248,7 +248,7 @@ async fn a_transaction_of_which_half_was_done_is_gone_on_with_in_its_middle() {
     // It dies without a word.
     let Stage { db, store } = stage;
     drop((store, owner));
-    let stage = hybrid(db).await;
+    let stage = wal_stage(db).await;
     let mut owner = Owner::of(&stage.store, "orders").await;
     notes.extend(read_count(&mut owner, 1_000).await);
     let wanted: Vec<String> = (0..3_000).map(|n| n.to_string()).collect();
@@ -260,7 +260,7 @@ async fn a_transaction_of_which_half_was_done_is_gone_on_with_in_its_middle() {
 async fn a_slot_is_not_held_by_what_others_write_nor_by_who_does_not_read() {
     for version in Version::ALL {
         let server = logical(version);
-        let stage = hybrid(server.create_database()).await;
+        let stage = wal_stage(server.create_database()).await;
         let mut owner = stage.owner("orders").await;
         until_streaming(&mut owner).await;
         stage.run("create table other as select repeat('x', 1000) as text from generate_series(1, 20000)");
@@ -323,7 +323,7 @@ async fn a_slot_that_was_idle_for_too_long_is_made_anew_and_nothing_is_missed() 
 /// A relay is away, its slot is lost, and it comes back.
 async fn comes_back_to_a_lost_slot(server: Server, lose: impl AsyncFn(&Stage)) {
     let version = server.version();
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let p = stage.session().await;
@@ -337,7 +337,7 @@ async fn comes_back_to_a_lost_slot(server: Server, lose: impl AsyncFn(&Stage)) {
     emit(&p, "k", "meanwhile").await;
     lose(&stage).await;
     assert_eq!(stage.text("select wal_status from pg_replication_slots"), "lost", "{version:?}");
-    let stage = hybrid(stage.db).await;
+    let stage = wal_stage(stage.db).await;
     let mut owner = Owner::of(&stage.store, "orders").await;
     let mut notes = until_streaming(&mut owner).await;
     emit(&p, "k", "after").await;
@@ -350,10 +350,10 @@ async fn comes_back_to_a_lost_slot(server: Server, lose: impl AsyncFn(&Stage)) {
 #[tokio::test]
 async fn a_slot_in_use_is_left_alone_and_taken_when_it_is_free() {
     let server = logical(Version::V18);
-    let first = hybrid(server.create_database()).await;
+    let first = wal_stage(server.create_database()).await;
     let mut owner = first.owner("orders").await;
     until_streaming(&mut owner).await;
-    let second = Stage { store: open_hybrid(&first.db).await, db: first.db.clone() };
+    let second = Stage { store: open_wal(&first.db).await, db: first.db.clone() };
     let mut other = second.owner("others").await;
     let p = first.session().await;
     emit(&p, "k", "1").await;
@@ -373,7 +373,7 @@ async fn a_slot_in_use_is_left_alone_and_taken_when_it_is_free() {
 async fn the_table_is_read_while_a_slot_waits_for_transactions_and_they_are_named() {
     let log = Log::listen();
     let server = logical(Version::V15);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let (open, p) = (stage.session().await, stage.session().await);
     run(&open, "begin").await;
     emit(&open, "a", "open").await;
@@ -396,7 +396,7 @@ async fn the_table_is_read_while_a_slot_waits_for_transactions_and_they_are_name
 async fn large_prepared_and_undone_transactions() {
     let settings = Settings::fast().set("wal_level", "logical").set("max_prepared_transactions", "5");
     let server = Server::start(Version::V15, settings);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let (p, q) = (stage.session().await, stage.session().await);
@@ -436,7 +436,7 @@ async fn large_transactions_that_are_told_ahead_of_their_commit() {
         let settings = Settings::fast().set("wal_level", "logical");
         let server = Server::start(version, settings.set("logical_decoding_work_mem", "64kB"));
         let db = server.create_database();
-        let ahead = options(&db).source(Source::Hybrid).wal_streaming(true);
+        let ahead = options(&db).source(Source::Wal).wal_streaming(true);
         let stage = Stage { store: PostgresStore::open(ahead).await.unwrap(), db };
         let mut owner = stage.owner("orders").await;
         until_streaming(&mut owner).await;
@@ -473,7 +473,7 @@ async fn large_transactions_that_are_told_ahead_of_their_commit() {
 #[tokio::test]
 async fn positions_stay_small_however_many_transactions_lie_between() {
     let server = logical(Version::V15);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     let p = stage.session().await;
@@ -490,7 +490,7 @@ async fn positions_stay_small_however_many_transactions_lie_between() {
 #[tokio::test]
 async fn a_publication_that_was_dropped_comes_back_with_a_new_slot() {
     let server = logical(Version::V18);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     stage.run("drop publication postrider");
@@ -514,7 +514,7 @@ async fn a_publication_that_was_dropped_comes_back_with_a_new_slot() {
 #[tokio::test]
 async fn no_slot_is_made_for_those_who_only_feed_queues() {
     let server = logical(Version::V18);
-    let stage = hybrid(server.create_database()).await;
+    let stage = wal_stage(server.create_database()).await;
     let queue = NewSubscription::new("queue").mode(Mode::Queue);
     stage.store.subscription_create(queue).await.unwrap();
     let mut feeder = Owner::of(&stage.store, "queue").await;
@@ -532,7 +532,7 @@ async fn no_slot_is_made_for_those_who_only_feed_queues() {
 
 #[tokio::test]
 async fn a_server_that_writes_too_little_is_read_by_its_table() {
-    let stage = hybrid(postrider_testkit::postgres::shared(Version::V15).create_database()).await;
+    let stage = wal_stage(postrider_testkit::postgres::shared(Version::V15).create_database()).await;
     let mut owner = stage.owner("orders").await;
     let p = stage.session().await;
     emit(&p, "k", "1").await;

@@ -1,4 +1,4 @@
-//! Source `hybrid`, beside a bare reader of a slot.
+//! Source `wal`, beside a bare reader of a slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ const SLOT: &str = "postrider_bench";
 const PUBLICATION: &str = "postrider";
 /// Transactions of the two backlogs, and how many events each of them has.
 const BACKLOGS: [(u64, u64, &str); 2] = [
-    (200_000, 1, "hybrid, drain of 1-event transactions against a bare slot"),
-    (500, 1_000, "hybrid, drain of 1000-event transactions against it"),
+    (200_000, 1, "wal, drain of 1-event transactions against a bare slot"),
+    (500, 1_000, "wal, drain of 1000-event transactions against it"),
 ];
 
 pub(super) async fn measure(url: &str, seconds: u64) -> Result<Vec<Measure>> {
-    let store = PostgresStore::open(PostgresOptions::from_url(url)?.source(Source::Hybrid)).await?;
+    let store = PostgresStore::open(PostgresOptions::from_url(url)?.source(Source::Wal)).await?;
     // The first relay makes what it needs.
     let load = Load { rate: RATE, seconds: 1, works: Duration::ZERO };
     deliver_for(&store, url, NewSubscription::new("first"), load).await?;
@@ -40,8 +40,8 @@ async fn latencies(store: &PostgresStore, url: &str, seconds: u64) -> Result<Vec
         ours.extend(deliver_for(store, url, NewSubscription::new(format!("wal-{turn}")), load).await?);
     }
     Ok(vec![
-        Measure::time("hybrid, COMMIT to handler, p50, 1000/s", ours.median(), bare.median()),
-        Measure::time("hybrid, COMMIT to handler, p99, 1000/s", ours.p99(), bare.p99()),
+        Measure::time("wal, COMMIT to handler, p50, 1000/s", ours.median(), bare.median()),
+        Measure::time("wal, COMMIT to handler, p99, 1000/s", ours.p99(), bare.p99()),
     ])
 }
 
@@ -68,7 +68,7 @@ async fn listen_for(url: &str, seconds: u64) -> Result<Samples> {
 /// A relay that was away, against a bare reader of a slot that has kept the same.
 async fn drains(url: &str, transactions: u64, events: u64, name: &'static str) -> Result<Measure> {
     let schema = format!("wal_{events}");
-    let options = PostgresOptions::from_url(url)?.schema(&schema)?.source(Source::Hybrid);
+    let options = PostgresOptions::from_url(url)?.schema(&schema)?.source(Source::Wal);
     let store = PostgresStore::open(options).await?;
     wal::publication_create(url, &schema).await?;
     wal::slot_create(url, SLOT).await?;

@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn a_store_is_shown_without_its_password() {
-        let spec = StoreSpec::new("postgres://u:hunter2@h/db", SourceArg::Hybrid).unwrap();
-        assert_eq!(format!("{spec} {spec:?}"), "postgres://h/db postgres://h/db by Hybrid");
-        let error = StoreSpec::new("sqlite://p.db", SourceArg::Hybrid).unwrap_err().to_string();
+        let spec = StoreSpec::new("postgres://u:hunter2@h/db", SourceArg::Wal).unwrap();
+        assert_eq!(format!("{spec} {spec:?}"), "postgres://h/db postgres://h/db by Wal");
+        let error = StoreSpec::new("sqlite://p.db", SourceArg::Wal).unwrap_err().to_string();
         assert!(error.contains("Leave the source out"), "{error}");
     }
 }
