@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn a_prefix_leaves_room_for_the_whole_name() {
-        assert!(Roles::new("postrider", &"x".repeat(53)).is_ok());
-        for bad in [&"x".repeat(54), "", "pg", "a\0"] {
+        assert!(Roles::new("postrider", &"x".repeat(54)).is_ok());
+        for bad in [&"x".repeat(55), "", "pg", "a\0"] {
             assert!(Roles::new("postrider", bad).is_err(), "{bad:?}");
         }
     }

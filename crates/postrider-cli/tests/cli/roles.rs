@@ -15,8 +15,7 @@ fn roles_are_made_on_a_server_and_a_reader_sees_no_payloads() {
         let made = place.json(&["store", "roles", "--prefix", &db.name, "--store", owner]);
         let names: Vec<&str> =
             made["roles"].as_array().unwrap().iter().map(|role| role["name"].as_str().unwrap()).collect();
-        let expected = ["producer", "relay", "operator", "reader"]
-            .map(|kind| format!("{}_{kind}", db.name));
+        let expected = ["producer", "relay", "operator", "reader"].map(|kind| format!("{}_{kind}", db.name));
         assert_eq!(names, expected);
         let table = place.ok(&["store", "roles", "--prefix", &db.name, "--store", owner]);
         assert!(table.contains("looks at everything but payloads and headers"), "{table}");

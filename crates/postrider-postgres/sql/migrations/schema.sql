@@ -277,22 +277,6 @@ CREATE FUNCTION postrider.emit_bytes(topic text, type text DEFAULT NULL::text, k
     LANGUAGE sql
     AS $_$select postrider.event_emit($1, $2, $3::pg_catalog.text, null, $4, $5, $6, $7, $8, $9, $10)$_$;
 
-CREATE FUNCTION postrider.emit_message(topic text, type text, key numeric, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
-
-CREATE FUNCTION postrider.emit_message(topic text, type text DEFAULT NULL::text, key text DEFAULT NULL::text, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
-
-CREATE FUNCTION postrider.emit_message(topic text, type text, key uuid, payload anycompatiblenonarray DEFAULT NULL::unknown, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, $4::pg_catalog.json, null, $5)$_$;
-
-CREATE FUNCTION postrider.emit_message_bytes(topic text, type text DEFAULT NULL::text, key anycompatiblenonarray DEFAULT NULL::unknown, payload bytea DEFAULT NULL::bytea, headers json DEFAULT NULL::json) RETURNS text
-    LANGUAGE sql
-    AS $_$select postrider.message_emit($1, $2, $3::pg_catalog.text, null, $4, $5)$_$;
-
 CREATE FUNCTION postrider.event_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -570,119 +554,6 @@ CREATE FUNCTION postrider.lives(beat_at timestamp with time zone, lease interval
     LANGUAGE sql PARALLEL SAFE
     RETURN ((postrider.clock() <= (beat_at + lease)) AND ((postrider.clock() >= (beat_at - lease)) OR COALESCE((postrider.clock() <= (steady_since + lease)), true)));
 
-CREATE SEQUENCE postrider.message_until
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
-
-CREATE FUNCTION postrider.message_allow(during interval) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    BEGIN ATOMIC
- SELECT setval('postrider.message_until'::regclass, ((EXTRACT(epoch FROM (postrider.clock() + during)) * (1000)::numeric))::bigint) AS setval
-   WHERE (during IS NOT NULL);
- SELECT setval('postrider.message_until'::regclass, (2)::bigint) AS setval
-    FROM postrider.message_until
-   WHERE ((message_allow.during IS NULL) AND (message_until.last_value > (2)::bigint));
-END;
-
-CREATE FUNCTION postrider.message_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-    now timestamptz := postrider.clock();
-    xid text := pg_current_xact_id()::text;
-    way text := current_setting('postrider.message_way', true);
-    until bigint;
-begin
-    if topic is null then
-        raise exception 'an event has a topic' using errcode = 'not_null_violation';
-    end if;
-    type := coalesce(type, topic);
-    perform postrider.event_fits(topic, type, key, headers, payload, payload_bytes);
-    select last_value into until from postrider.message_until;
-    if way = 'message ' || xid
-        or way is distinct from 'waiting ' || xid and until > 2 and now < to_timestamp(until / 1000.0)
-    then
-        perform set_config('postrider.message_way', 'message ' || xid, true);
-        perform pg_logical_emit_message(true, s.prefix, record_send(row(
-            now,
-            convert_to(topic, 'UTF8'),
-            convert_to(type, 'UTF8'),
-            convert_to(key, 'UTF8'),
-            convert_to(headers::text, 'UTF8'),
-            convert_to(payload::text, 'UTF8'),
-            payload_bytes
-        )))
-        from postrider.message_source as s;
-        return 'message';
-    end if;
-    if until > 1 then
-        lock table postrider.waiting_event in row exclusive mode;
-        select last_value into until from postrider.message_until;
-    end if;
-    if until > 1 then
-        perform set_config('postrider.message_way', 'waiting ' || xid, true);
-        insert into postrider.waiting_event (lsn, created_at, topic, type, key, headers, payload, payload_bytes)
-        values (pg_current_wal_insert_lsn(), now, topic, type, key, headers, payload, payload_bytes);
-        return 'waiting';
-    end if;
-    insert into postrider.event (topic, type, key, payload, payload_bytes, headers)
-    values (topic, type, key, payload, payload_bytes, headers);
-    return 'row';
-end
-$$;
-
-CREATE FUNCTION postrider.message_move(upto pg_lsn, most integer) RETURNS pg_lsn
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-    with moved as (
-        delete from postrider.waiting_event as w
-        where w.id in (
-            select first.id
-            from postrider.waiting_event as first
-            where first.lsn <= upto
-            order by first.lsn, first.id
-            limit most
-        )
-        returning w.*
-    )
-    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
-    select m.created_at, m.topic, m.type, m.key, m.headers, m.payload, m.payload_bytes
-    from moved as m
-    order by m.lsn, m.id;
-    -- By a statement of its own, which sees what others have moved or written meanwhile.
-    return (select min(w.lsn) from postrider.waiting_event as w);
-end
-$$;
-
-CREATE FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads json[], payloads_bytes bytea[]) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-    update postrider.message_source as s
-    set stored_lsn = new_lsn, part_lsn = new_part_lsn, part_count = new_part_count
-    where s.stored_lsn is not distinct from known_lsn
-        and s.part_lsn is not distinct from known_part_lsn
-        and s.part_count = known_part_count;
-    if not found then
-        return false;
-    end if;
-    insert into postrider.event (created_at, topic, type, key, headers, payload, payload_bytes)
-    select new.created_at, new.topic, new.type, new.key, new.headers, new.payload, new.payload_bytes
-    from unnest(created_ats, topics, types, keys, message_store.headers, payloads, payloads_bytes)
-        with ordinality as new (created_at, topic, type, key, headers, payload, payload_bytes, n)
-    order by new.n;
-    return true;
-end
-$$;
-
 CREATE FUNCTION postrider.outbox_attach(source regclass, id_column text DEFAULT 'id'::text, topic_column text DEFAULT 'aggregatetype'::text, key_column text DEFAULT 'aggregateid'::text, type_column text DEFAULT 'type'::text, payload_column text DEFAULT 'payload'::text, header_columns text[] DEFAULT '{}'::text[], topic_prefix text DEFAULT 'outbox.event.'::text, existing boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -864,7 +735,7 @@ CREATE FUNCTION postrider.slot_note(action text, name text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover', 'messages lost') then
+    if action not in ('publication create', 'slot create', 'slot drop', 'slot takeover') then
         raise exception 'a relay does not %', action using errcode = 'invalid_parameter_value';
     end if;
     insert into postrider.audit (at, role, actor, action, detail)
@@ -1240,15 +1111,6 @@ ALTER TABLE postrider.member ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
-CREATE TABLE postrider.message_source (
-    only_one boolean DEFAULT true NOT NULL,
-    prefix text NOT NULL,
-    stored_lsn pg_lsn,
-    part_lsn pg_lsn,
-    part_count bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT there_is_one_source CHECK (only_one)
-);
-
 CREATE TABLE postrider.meta (
     name text NOT NULL,
     value text NOT NULL
@@ -1454,27 +1316,6 @@ CREATE TABLE postrider.turn (
     ended_at timestamp with time zone NOT NULL
 );
 
-CREATE TABLE postrider.waiting_event (
-    id bigint NOT NULL,
-    lsn pg_lsn NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    topic text NOT NULL,
-    type text NOT NULL,
-    key text,
-    headers json,
-    payload json,
-    payload_bytes bytea
-);
-
-ALTER TABLE postrider.waiting_event ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME postrider.waiting_event_id_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
-
 ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_0 FOR VALUES IN ('0');
 
 ALTER TABLE ONLY postrider.event ATTACH PARTITION postrider.event_1 FOR VALUES IN ('1');
@@ -1579,9 +1420,6 @@ ALTER TABLE ONLY postrider.kept_event
 ALTER TABLE ONLY postrider.member
     ADD CONSTRAINT member_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY postrider.message_source
-    ADD CONSTRAINT message_source_pkey PRIMARY KEY (only_one);
-
 ALTER TABLE ONLY postrider.meta
     ADD CONSTRAINT meta_pkey PRIMARY KEY (name);
 
@@ -1633,9 +1471,6 @@ ALTER TABLE ONLY postrider.switch
 ALTER TABLE ONLY postrider.turn
     ADD CONSTRAINT turn_pkey PRIMARY KEY (turn);
 
-ALTER TABLE ONLY postrider.waiting_event
-    ADD CONSTRAINT waiting_event_pkey PRIMARY KEY (id);
-
 CREATE INDEX audit_event ON postrider.audit USING btree (subscription, event_id);
 
 CREATE INDEX delivery_dead ON postrider.delivery USING btree (subscription_id, event_id) WHERE (state = 'dead'::text);
@@ -1663,8 +1498,6 @@ CREATE INDEX queued_lane ON postrider.queued USING btree (subscription_id, key, 
 CREATE INDEX queued_ready ON postrider.queued USING btree (subscription_id, rank, virtual_time, event_id) WHERE ((state = 'r'::"char") AND (finished = 0));
 
 CREATE INDEX schedule_next ON postrider.schedule USING btree (next_at) WHERE (paused_at IS NULL);
-
-CREATE INDEX waiting_event_lsn ON postrider.waiting_event USING btree (lsn, id);
 
 CREATE TRIGGER audit_change AFTER DELETE OR UPDATE OF cancelled ON postrider.claim FOR EACH STATEMENT WHEN ((NOT has_function_privilege(('postrider.hold_check'::regproc)::oid, 'execute'::text))) EXECUTE FUNCTION postrider.audit_change();
 
@@ -1718,14 +1551,6 @@ REVOKE ALL ON FUNCTION postrider.emit(topic text, type text, key uuid, payload a
 
 REVOKE ALL ON FUNCTION postrider.emit_bytes(topic text, type text, key anycompatiblenonarray, payload bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key numeric, payload anycompatiblenonarray, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key text, payload anycompatiblenonarray, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.emit_message(topic text, type text, key uuid, payload anycompatiblenonarray, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.emit_message_bytes(topic text, type text, key anycompatiblenonarray, payload bytea, headers json) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION postrider.event_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json, due_in interval, idempotency_key text, due_at timestamp with time zone, unique_for interval, replace boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.fire(schedule_id bigint, seen timestamp with time zone, ticks timestamp with time zone[], goes_on timestamp with time zone) FROM PUBLIC;
@@ -1737,14 +1562,6 @@ REVOKE ALL ON FUNCTION postrider.home() FROM PUBLIC;
 REVOKE ALL ON FUNCTION postrider.identify(OUT store_id text, OUT is_home boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.leaf_keep(leaf regclass) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.message_allow(during interval) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.message_emit(topic text, type text, key text, payload json, payload_bytes bytea, headers json) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.message_move(upto pg_lsn, most integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION postrider.message_store(known_lsn pg_lsn, known_part_lsn pg_lsn, known_part_count bigint, new_lsn pg_lsn, new_part_lsn pg_lsn, new_part_count bigint, created_ats timestamp with time zone[], topics text[], types text[], keys text[], headers json[], payloads json[], payloads_bytes bytea[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION postrider.outbox_attach(source regclass, id_column text, topic_column text, key_column text, type_column text, payload_column text, header_columns text[], topic_prefix text, existing boolean) FROM PUBLIC;
 

@@ -33,3 +33,4 @@ grant insert
     ticked_at)
     on postrider.schedule to role_name;
 grant update (paused_at) on postrider.schedule to role_name;
+grant select on postrider.switch to role_name;

@@ -86,7 +86,6 @@ async fn a_producer_can_neither_choose_ids_nor_read_events(rig: Rig) {
         "select * from postrider.idempotency",
         "insert into postrider.idempotency (key) values ('once')",
         "update postrider.meta set value = ''",
-        "select * from postrider.waiting_event",
         "select * from postrider.subscription",
         "create table postrider.mine (a int)",
     ] {

@@ -40,7 +40,6 @@ const TO_ALL: &[&str] = &[
     "select setval('postrider.event_id_seq', 9)",
     "select nextval('postrider.event_id_seq')",
     "insert into postrider.kept_event (id, created_at, topic, type, payload) values (1, now(), 'a', 'b', '\"c\"')",
-    "insert into postrider.waiting_event (lsn, created_at, topic, type, payload) values ('0/0', now(), 'a', 'b', '\"c\"')",
     "update postrider.delivery set event_id = 7",
     "update postrider.subscription set name = 'other'",
     "insert into postrider.superseded values (1)",
@@ -117,7 +116,6 @@ const TO_READERS: &[&str] = &[
     "select edited_payload from postrider.delivery",
     "select edited_payload from postrider.queued",
     "select payload from postrider.schedule",
-    "select headers from postrider.waiting_event",
     "copy postrider.event to stdout",
     "insert into postrider.subscription (name, filter, mode, order_rule, on_dead, tuning, shard_count, created_at)
          values ('a', '{}', 'log', 'key', 'skip', '{}', 64, now())",
@@ -165,7 +163,7 @@ async fn what_the_table_grants_is_done(version: Version) {
         "insert into postrider.event (topic, type, key, payload, headers, due_at) values ('a', 'b', 'c', '{}', '{}', now())",
         "insert into postrider.event (topic, type) values ('a', 'b') returning id",
         "select postrider.emit('a', 'b', idempotency_key => 'k')",
-            "select * from postrider.identify()",
+        "select * from postrider.identify()",
         "select count(id) from postrider.event",
     ];
     run_all(&cast.client(RoleKind::Producer).await, &producer).await;

@@ -10,7 +10,7 @@ use postrider_testkit::postgres::{Server, Settings, Version};
 use postrider_testkit::tcp_proxy::Proxy;
 
 use crate::sources::{
-    BEHIND, SLOTS, wal_stage, logical, narrow, open_wal, overflow, read_count, read_until, until_streaming,
+    BEHIND, SLOTS, logical, narrow, open_wal, overflow, read_count, read_until, until_streaming, wal_stage,
 };
 use crate::stage::{Owner, Stage, emit, options, run, until};
 
