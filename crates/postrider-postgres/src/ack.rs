@@ -37,7 +37,7 @@ use tokio_postgres::types::Type;
 use crate::emit::{On, POSTRIDER, TokioPostgres};
 use crate::error::Doing;
 use crate::queue::lanes::bucket_of;
-use crate::statement::{Schema, Sql};
+use crate::server::statement::{Schema, Sql};
 
 /// What an error says that we were doing.
 const WHAT: &str = "ack an event";

@@ -15,12 +15,12 @@ use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{PgLsn, Type};
 use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 
-use crate::connect;
 use crate::emit::{Prepared, copy};
 use crate::error::Doing;
 use crate::options::PostgresOptions;
-use crate::statement::{Schema, Sql};
-use crate::values::{At, JsonText};
+use crate::server::connect;
+use crate::server::statement::{Schema, Sql};
+use crate::server::values::{At, JsonText};
 
 const WHAT: &str = "run a benchmark";
 /// Not one of a store's connections, which are looked for by their names.

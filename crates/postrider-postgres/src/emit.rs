@@ -95,8 +95,8 @@ use batch::{Batch, batches};
 use values::Values;
 
 use crate::error::Doing;
-use crate::session::Tx;
-use crate::statement::{Schema, Sql};
+use crate::server::session::Tx;
+use crate::server::statement::{Schema, Sql};
 
 /// What an error says that we were doing.
 const WHAT: &str = "emit an event";

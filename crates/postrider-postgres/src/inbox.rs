@@ -35,7 +35,7 @@ use tokio_postgres::{Client, Transaction};
 
 use crate::emit::POSTRIDER;
 use crate::error::Doing;
-use crate::statement::Sql;
+use crate::server::statement::Sql;
 
 pub use table::InboxTable;
 

@@ -22,27 +22,22 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | file | question it answers |
+//! | room | question it answers |
 //! |---|---|
-//! | [`emit`] | how does an event get into the caller's transaction? |
-//! | [`ack`] | how does a handler ack in its own transaction? |
-//! | `options`, `url`, `passfile`, `migrate`, `self_test` | which database, and is the server fit for use? |
-//! | `connect`, `tls` | is it the server it claims to be, and can others listen? |
-//! | `roles` | who may do what? |
-//! | `store`, `log_store` | which call does what? The way in to all below. |
-//! | `session`, `flight`, `link`, `statement`, `values` | who talks to the server, and how? |
-//! | `reach`, `settings`, `pooler` | by which way, and what does that change? |
-//! | `fetch`, `log_rows`, `straggler`, `probe`, `holding`, `due` | what is there to deliver, and can it still vanish? |
-//! | `replication` | what does the server tell of its write-ahead log? |
-//! | `wake`, `sentry` | who tells a relay that sleeps, and why is nothing slept through? |
-//! | `position`, `position_swap` | how far has a shard come, and where is that written? |
-//! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
-//! | `shard`, `member`, `fence`, `lock` | whose turn is it, and who waits for whom? |
-//! | `turn`, `ring`, `prune` | where does the log lie, and what may go? |
-//! | `subscription`, `place`, `seek`, `dead_letter`, `audit` | what do people change? |
+//! | [`emit`], [`ack`] | how does an event, or an ack, get into the caller's transaction? |
+//! | `options` | which database, and how is it used? |
+//! | `server` | how does Postrider talk to the server? |
+//! | `store` | which call runs on which connection? The way in to all below. |
+//! | `log` | what is there to read, and can it still vanish? |
+//! | `settle` | what has been delivered, and what waits? |
+//! | `ownership` | who owns which shard, and who waits for whom? |
+//! | `queue` | mode `queue`: what is fed, claimed, settled and swept? |
+//! | `retention` | what may go, and where does the log go on? |
+//! | `wake` | who wakes a relay at rest, and why is nothing slept through? |
+//! | `wal`, `replication` | what does the server tell of its write-ahead log? |
+//! | `admin` | what do people change and look at? |
 //! | `schedule` | what is emitted at which times? |
 //! | [`inbox`] | how does a receiver handle each event once, and how is one delivered into its database? |
-//! | `event`, `delivery`, `attempt`, `lag`, `report`, `check` | what do people look at? |
 //!
 //! # Emitting from other languages
 //!
@@ -87,7 +82,7 @@
 macro_rules! sql {
     ($name:literal) => {
         const {
-            crate::statement::Sql::new(include_str!(concat!(
+            crate::server::statement::Sql::new(include_str!(concat!(
                 env!("CARGO_MANIFEST_DIR"),
                 "/sql/",
                 $name,
@@ -98,82 +93,37 @@ macro_rules! sql {
 }
 
 pub mod ack;
-mod adopt;
-mod attempt;
-mod audit;
+mod admin;
 #[cfg(feature = "bench")]
 pub mod bare;
-mod check;
-mod connect;
-mod dead_letter;
-mod delivery;
-mod due;
 pub mod emit;
 mod error;
-mod event;
-mod event_row;
-mod fence;
-mod fetch;
-mod flight;
-mod holding;
-mod identity;
 pub mod inbox;
-mod lag;
-mod lane;
-mod link;
-mod lock;
-mod log_rows;
-mod log_store;
-mod login_ways;
-mod member;
-mod migrate;
+mod log;
 mod options;
-mod outbox;
-mod passfile;
-mod place;
-mod pooler;
-mod position;
-mod position_swap;
-mod probe;
-mod prune;
+mod ownership;
 mod queue;
-mod reach;
 mod replication;
-mod report;
-mod ring;
-mod roles;
+mod retention;
 mod schedule;
-mod seek;
-mod self_test;
-mod sentry;
-mod session;
-mod settings;
+mod server;
 mod settle;
-mod shard;
-mod statement;
 mod store;
-mod straggler;
-mod subscription;
-mod tls;
-mod turn;
-mod url;
-mod values;
 mod wake;
 mod wal;
-mod work;
 
 pub use tokio_postgres;
 
-pub use adopt::{AdoptProgress, Adopted};
+pub use admin::adopt::{AdoptProgress, Adopted};
+pub use admin::outbox::Outbox;
+pub use admin::roles::{RoleKind, Roles, producer_grants};
 pub use emit::{EmitAll, Prepared, copy, copy_stream, emit_all};
-pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
 pub use options::{Durability, PostgresOptions};
-pub use outbox::Outbox;
-pub use pooler::Pooler;
-pub use position::SHARDS;
-pub use roles::{RoleKind, Roles, producer_grants};
-pub use statement::Schema;
+pub use server::migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
+pub use server::pooler::Pooler;
+pub use server::statement::Schema;
+pub use settle::position::SHARDS;
+pub use settle::work::{Handling, Work, Working, in_transaction};
 pub use store::PostgresStore;
 pub use wake::TwoPhase;
 pub use wal::{OverBudget, Reading, Source};
-pub use work::{Handling, Work, Working, in_transaction};

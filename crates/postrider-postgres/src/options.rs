@@ -1,17 +1,21 @@
 //! Which database, and how it is used.
 
+pub(crate) mod login_ways;
+pub(crate) mod passfile;
+pub(crate) mod url;
+
 use std::fmt;
 use std::time::Duration;
 
 use postrider_core::{Error, Result};
 use tokio_postgres::Config;
 
-use crate::passfile::password_of;
-use crate::pooler::Pooler;
+use crate::options::passfile::password_of;
+use crate::options::url::{Parts, known};
 use crate::replication::Large;
-use crate::statement::Schema;
-use crate::tls::Tls;
-use crate::url::{Parts, known};
+use crate::server::pooler::Pooler;
+use crate::server::statement::Schema;
+use crate::server::tls::Tls;
 use crate::wal::{OverBudget, Source};
 
 /// How a [`PostgresStore`](crate::PostgresStore) is opened.

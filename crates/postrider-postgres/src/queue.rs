@@ -35,7 +35,7 @@ use postrider_core::store::{Cancelled, LetterId};
 use postrider_core::{ErrorKind, Event, QueueStore, Result, Subscription};
 
 use self::floors::Rest;
-use crate::lock::blamed;
+use crate::ownership::lock::blamed;
 use crate::store::PostgresStore;
 use crate::wake::tell;
 

@@ -41,7 +41,7 @@ pub(crate) use refusal::{Refusal, refusal};
 pub(crate) use stream::{Said, Stream};
 
 use crate::options::PostgresOptions;
-use crate::tls::SslMode;
+use crate::server::tls::SslMode;
 use commands::{Commands, late};
 use dial::{Dialled, Place, dial, nowhere, places};
 use login::Login;

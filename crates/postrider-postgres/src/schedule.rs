@@ -7,14 +7,14 @@ use postrider_core::{
 };
 use tokio_postgres::Row;
 
-use crate::audit::Entry;
+use crate::admin::audit::Entry;
+use crate::admin::event::by_right;
 use crate::error::Doing;
-use crate::event::by_right;
-use crate::event_row::{payload_columns, payload_read};
-use crate::session::Tx;
-use crate::statement::Sql;
+use crate::server::event_row::{payload_columns, payload_read};
+use crate::server::session::Tx;
+use crate::server::statement::Sql;
+use crate::server::values::{At, JsonText};
 use crate::store::PostgresStore;
-use crate::values::{At, JsonText};
 
 impl ScheduleStore for PostgresStore {
     async fn schedule_put(&self, new: NewSchedule, actor: &str) -> Result<Schedule> {

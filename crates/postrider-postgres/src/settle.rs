@@ -1,5 +1,12 @@
 //! Writing down what has been delivered and what has not.
 
+pub(crate) mod attempt;
+pub(crate) mod due;
+pub(crate) mod lane;
+pub(crate) mod position;
+pub(crate) mod position_swap;
+pub(crate) mod work;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,10 +15,10 @@ use postrider_core::settle::{AttemptRecord, Hold, MemberId, Row, RowDue, Settle,
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Result, limits};
 
-use crate::lane::lane_advance;
-use crate::position::position_put;
-use crate::session::Tx;
-use crate::values::{At, For};
+use crate::server::session::Tx;
+use crate::server::values::{At, For};
+use crate::settle::lane::lane_advance;
+use crate::settle::position::position_put;
 
 const WHAT: &str = "settle";
 

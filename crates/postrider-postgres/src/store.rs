@@ -1,5 +1,7 @@
 //! The way in: what people do with a store, and the connection and transaction each call runs in.
 
+pub(crate) mod log_store;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,30 +18,30 @@ use postrider_core::{
 use tokio::sync::{Mutex, Notify};
 use tracing::{info, warn};
 
-use crate::adopt::{AdoptProgress, Adopted};
+use crate::admin::adopt::{AdoptProgress, Adopted};
+use crate::admin::outbox::Outbox;
+use crate::admin::roles::Roles;
+use crate::admin::subscription::Change;
+use crate::admin::{adopt, check, dead_letter, delivery, event, outbox, report, seek, subscription};
 use crate::emit::On;
-use crate::fetch::SharedTail;
-use crate::holding::Holdings;
-use crate::identity::{Identity, identify};
-use crate::link::{Link, SharedLink};
-use crate::log_rows::Appetite;
+use crate::log::fetch::SharedTail;
+use crate::log::holding::Holdings;
+use crate::log::log_rows::Appetite;
+use crate::log::straggler::Stragglers;
 use crate::options::PostgresOptions;
-use crate::outbox::Outbox;
-use crate::pooler::Way;
 use crate::queue::floors::Floors;
 use crate::queue::hints::Hints;
-use crate::roles::Roles;
-use crate::sentry::Sentry;
-use crate::session::{Role, Session};
-use crate::statement::Schema;
-use crate::straggler::Stragglers;
-use crate::subscription::Change;
+use crate::retention::prune;
+use crate::server::identity::{Identity, identify};
+use crate::server::link::{Link, SharedLink};
+use crate::server::migrate;
+use crate::server::pooler::Way;
+use crate::server::session::{Role, Session};
+use crate::server::statement::Schema;
+use crate::wake::sentry::Sentry;
 use crate::wake::{TwoPhase, tell};
 use crate::wal::{Reading, Source, Wal};
-use crate::{
-    adopt, check, dead_letter, delivery, emit, event, migrate, outbox, prune, report, seek, subscription,
-    wake, wal,
-};
+use crate::{emit, wake, wal};
 
 /// What people look at: in one transaction, so that all of it is read on one connection.
 macro_rules! read {

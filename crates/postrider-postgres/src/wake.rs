@@ -3,12 +3,14 @@
 //! What is chosen is what is there: the trigger `wake` on the log's table. Nothing else says it, so that nothing can
 //! say otherwise.
 
+pub(crate) mod sentry;
+
 use postrider_core::store::Wake;
 use postrider_core::{Error, Result};
 
-use crate::audit::Entry;
+use crate::admin::audit::Entry;
 use crate::error::Doing;
-use crate::session::Tx;
+use crate::server::session::Tx;
 
 /// What to do about a server on which producers can prepare their transactions. PostgreSQL refuses to prepare one
 /// that notifies, so that producers who do would fail whenever relays sleep.

@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::statement::WalPlace;
+use crate::server::statement::WalPlace;
 use crate::store::Inner;
 use inbox::Inbox;
 

@@ -5,7 +5,7 @@ use postrider_core::{Ack, Delivery, Result};
 
 use super::Acking;
 use crate::emit::{Diesel, On, POSTRIDER};
-use crate::statement::Schema;
+use crate::server::statement::Schema;
 
 impl Ack<Diesel> for &mut PgConnection {
     type Output = Result<()>;

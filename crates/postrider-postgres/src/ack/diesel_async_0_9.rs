@@ -6,7 +6,7 @@ use postrider_core::{Ack, Delivery, Result};
 
 use super::Acking;
 use crate::emit::{DieselAsync, On, POSTRIDER};
-use crate::statement::Schema;
+use crate::server::statement::Schema;
 
 impl<'a> Ack<DieselAsync> for &'a mut AsyncPgConnection {
     type Output = BoxFuture<'a, Result<()>>;

@@ -11,7 +11,7 @@ use postrider_core::Result;
 
 use super::{ACK, Acking, WHAT};
 use crate::emit::from_diesel;
-use crate::statement::Schema;
+use crate::server::statement::Schema;
 
 /// Whether it was ours.
 #[derive(QueryableByName)]

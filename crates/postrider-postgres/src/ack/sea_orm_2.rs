@@ -7,7 +7,7 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, Statement};
 
 use super::{ACK, Acking, WHAT};
 use crate::emit::{On, POSTRIDER, SeaOrm, from_sea_orm};
-use crate::statement::Schema;
+use crate::server::statement::Schema;
 
 impl<'a> Ack<SeaOrm> for &'a DatabaseTransaction {
     type Output = BoxFuture<'a, Result<()>>;

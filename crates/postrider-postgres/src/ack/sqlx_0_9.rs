@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 
 use super::{ACK, Acking, WHAT};
 use crate::emit::{On, POSTRIDER, Sqlx, from_sqlx};
-use crate::statement::Schema;
+use crate::server::statement::Schema;
 
 macro_rules! ack_through {
     ($connection:ty, $self:ident => $conn:expr, $schema:expr) => {

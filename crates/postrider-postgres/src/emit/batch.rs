@@ -7,8 +7,8 @@ use tokio_postgres::types::Type;
 
 use super::values::{HeadersJson, Typed, Values};
 use super::{EMIT_ALL, INSERT_ALL};
-use crate::statement::Sql;
-use crate::values::{At, For, JsonBytes};
+use crate::server::statement::Sql;
+use crate::server::values::{At, For, JsonBytes};
 
 /// What is stored of some events, column by column.
 #[derive(Default)]

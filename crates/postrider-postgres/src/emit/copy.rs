@@ -17,7 +17,7 @@ use tokio_postgres::Transaction;
 use super::values::Values;
 use super::{CLOCK, COPY, On};
 use crate::error::Doing;
-use crate::values::At;
+use crate::server::values::At;
 
 const WHAT: &str = "copy events";
 /// What every file in this format begins with: the signature, no flags, no extension.

@@ -24,7 +24,7 @@ use super::batch::batches;
 use super::diesel_query::{Statement, id_read, ids_read};
 use super::values::Values;
 use super::{EmitAll, On, POSTRIDER};
-use crate::statement::Schema;
+use crate::server::statement::Schema;
 
 /// Marks what is emitted through diesel-async. Nobody has to name it.
 #[derive(Debug, Clone, Copy)]

@@ -18,8 +18,8 @@ use super::batch::Batch;
 use super::values::{Form, HeadersJson, Values};
 use super::{WHAT, id_is_missing};
 use crate::error::from_code;
-use crate::statement::Schema;
-use crate::values::{At, For, JsonBytes};
+use crate::server::statement::Schema;
+use crate::server::values::{At, For, JsonBytes};
 
 /// A statement that returns ids.
 pub(super) struct Statement<T> {

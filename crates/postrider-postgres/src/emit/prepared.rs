@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Statement, Transaction};
 use super::values::{Form, Values};
 use super::{EmitAll, POSTRIDER, TokioPostgres, WHAT, event_insert_all, id_read};
 use crate::error::Doing;
-use crate::statement::Schema;
+use crate::server::statement::Schema;
 
 /// What one connection has prepared, so that the server neither parses nor plans the insert of each event.
 ///

@@ -31,8 +31,8 @@ use super::batch::{Batch, batches};
 use super::values::HeadersJson;
 use super::{EMIT_JSON, EmitAll, INSERT_JSON, On, POSTRIDER, WHAT, id_is_missing};
 use crate::error::from_code;
-use crate::statement::Schema;
-use crate::values::{At, For};
+use crate::server::statement::Schema;
+use crate::server::values::{At, For};
 
 /// Marks what is emitted through sea-orm. Nobody has to name it.
 #[derive(Debug, Clone, Copy)]

@@ -27,8 +27,8 @@ use super::batch::{Batch, batches};
 use super::values::{Form, HeadersJson, Values};
 use super::{EmitAll, On, POSTRIDER, WHAT, id_is_missing};
 use crate::error::from_code;
-use crate::statement::{Schema, Sql};
-use crate::values::{At, For, JsonBytes};
+use crate::server::statement::{Schema, Sql};
+use crate::server::values::{At, For, JsonBytes};
 
 /// Marks what is emitted through sqlx. Nobody has to name it.
 #[derive(Debug, Clone, Copy)]

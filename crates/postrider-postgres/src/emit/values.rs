@@ -9,8 +9,8 @@ use postrider_core::{Headers, Key, NewEvent};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::{EMIT, INSERT, INSERT_AFTER};
-use crate::statement::Sql;
-use crate::values::{At, For, JsonBytes};
+use crate::server::statement::Sql;
+use crate::server::values::{At, For, JsonBytes};
 
 /// A parameter and its type, which saves asking the server for it.
 pub(super) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);

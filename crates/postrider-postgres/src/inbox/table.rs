@@ -13,12 +13,12 @@ use tokio_postgres::types::{ToSql, Type};
 use tracing::debug;
 
 use super::SECONDS_MAX;
-use crate::connect::connect;
 use crate::emit::POSTRIDER;
 use crate::error::{Doing, from_postgres};
 use crate::options::PostgresOptions;
-use crate::statement::Sql;
-use crate::values::At;
+use crate::server::connect::connect;
+use crate::server::statement::Sql;
+use crate::server::values::At;
 
 const LOOK: Sql = sql!("inbox_look");
 const LOCK: Sql = sql!("inbox_make_lock");

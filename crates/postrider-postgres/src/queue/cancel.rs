@@ -7,9 +7,9 @@ use super::floors::Rest;
 use super::lanes::{lanes_alone, lanes_next};
 use super::look::{InQueue, queued_of_event};
 use super::sweep::block_apart;
-use crate::audit::Entry;
-use crate::session::Tx;
-use crate::subscription::subscription_lock;
+use crate::admin::audit::Entry;
+use crate::admin::subscription::subscription_lock;
+use crate::server::session::Tx;
 
 const WHAT: &str = "cancel a delivery";
 

@@ -18,10 +18,10 @@ use super::hints::{Flight, Hints, Hit, Ready};
 use super::lanes::ready_read;
 use super::rows::{events_of, spans_of};
 use crate::error::Doing;
-use crate::event_row::payload_read;
-use crate::session::{Session, Tx};
+use crate::server::event_row::payload_read;
+use crate::server::session::{Session, Tx};
+use crate::server::values::{At, For};
 use crate::store::Inner;
-use crate::values::{At, For};
 
 const WHAT: &str = "claim events of a queue";
 

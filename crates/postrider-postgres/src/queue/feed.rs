@@ -18,13 +18,13 @@ use super::hints::Ready;
 use super::lanes::{bucket, buckets_taken};
 use super::rows::spans_text;
 use crate::error::Doing;
-use crate::fence::{Standing, fence};
-use crate::lock::lock_settle;
-use crate::position::NewPosition;
-use crate::session::{Parameters, Session, Tx};
-use crate::statement::Sql;
+use crate::ownership::fence::{Standing, fence};
+use crate::ownership::lock::lock_settle;
+use crate::server::session::{Parameters, Session, Tx};
+use crate::server::statement::Sql;
+use crate::server::values::At;
+use crate::settle::position::NewPosition;
 use crate::store::Inner;
-use crate::values::At;
 
 const WHAT: &str = "feed a queue";
 

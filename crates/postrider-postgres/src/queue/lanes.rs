@@ -22,8 +22,8 @@ use tokio_postgres::Row;
 use super::floors::Rest;
 use super::hints::Ready;
 use crate::error::Doing;
-use crate::lane::lane_read;
-use crate::session::Tx;
+use crate::server::session::Tx;
+use crate::settle::lane::lane_read;
 
 const WHAT: &str = "let the next event of a key go on";
 

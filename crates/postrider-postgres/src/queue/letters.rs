@@ -13,7 +13,7 @@ use super::lanes::{lanes_alone, lanes_headless, lanes_next, lanes_share};
 use super::rows::spans_of;
 use super::sweep::block_apart;
 use crate::error::Doing;
-use crate::session::Tx;
+use crate::server::session::Tx;
 
 /// Subscriptions of mode `queue`.
 pub(crate) type Queues = HashMap<SubscriptionId, Subscription>;

@@ -11,8 +11,8 @@ use tokio_postgres::Row;
 
 use super::rows::spans_of;
 use crate::error::Doing;
-use crate::session::Tx;
-use crate::values::At;
+use crate::server::session::Tx;
+use crate::server::values::At;
 
 const WHAT: &str = "look at a queue";
 

@@ -3,7 +3,7 @@
 use postrider_core::Result;
 use postrider_core::queue::EventProgress;
 
-use crate::session::Tx;
+use crate::server::session::Tx;
 
 const WHAT: &str = "keep how far handlers have come";
 

@@ -8,9 +8,9 @@ use postrider_core::{Error, ErrorKind, Event, EventId, Result};
 use tokio_postgres::Row;
 
 use crate::error::Doing;
-use crate::event_row::event_read;
-use crate::session::Session;
-use crate::turn::Turn;
+use crate::log::turn::Turn;
+use crate::server::event_row::event_read;
+use crate::server::session::Session;
 
 const WHAT: &str = "read events of a queue";
 

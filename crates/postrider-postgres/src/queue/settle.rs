@@ -18,10 +18,10 @@ use super::progress::progress_put;
 use super::rows::spans_of;
 use super::sweep::{Expired, rows_free};
 use crate::error::Doing;
-use crate::position::SHARDS;
-use crate::session::Tx;
+use crate::server::session::Tx;
+use crate::server::values::For;
 use crate::settle::attempts_put;
-use crate::values::For;
+use crate::settle::position::SHARDS;
 
 const WHAT: &str = "settle";
 

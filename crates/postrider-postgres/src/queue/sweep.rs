@@ -14,8 +14,8 @@ use super::hints::Ready;
 use super::lanes::{lanes_mend, lanes_next, lanes_replace, lanes_take, ready_read};
 use super::rows::spans_of;
 use crate::error::Doing;
-use crate::session::Tx;
-use crate::values::{At, For};
+use crate::server::session::Tx;
+use crate::server::values::{At, For};
 
 const WHAT: &str = "sweep a queue";
 

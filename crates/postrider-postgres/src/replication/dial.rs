@@ -21,8 +21,8 @@ use tokio_rustls::TlsConnector;
 use super::binding;
 use super::refusal::lost;
 use super::wire::Wire;
-use crate::connect::{tls_error, tls_failed, tls_missing};
-use crate::pooler::random;
+use crate::server::connect::{tls_error, tls_failed, tls_missing};
+use crate::server::pooler::random;
 
 const PORT: u16 = 5432;
 

@@ -10,7 +10,7 @@ use tokio_postgres::types::{FromSql, Type};
 
 use super::pgoutput::{Cell, Column, Relation};
 use super::stream::Row;
-use crate::values::At;
+use crate::server::values::At;
 
 /// The columns of the log and their types.
 static COLUMNS: [(&str, Type); FIELDS] = [

@@ -13,9 +13,9 @@ use tokio_postgres::error::SqlState;
 use super::cursor::Cursor;
 use super::refusal::{During, ServerSaid, lost, nonsense};
 use super::wire::{Frame, Wire};
-use crate::connect::{PLAIN_ADVICE, way_refused};
-use crate::login_ways::LoginWays;
-use crate::settings::PATH_OPTION;
+use crate::options::login_ways::LoginWays;
+use crate::server::connect::{PLAIN_ADVICE, way_refused};
+use crate::server::settings::PATH_OPTION;
 
 /// What an `AuthenticationRequest` can ask for.
 const OK: i32 = 0;

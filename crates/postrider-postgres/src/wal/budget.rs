@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::error::Doing;
 use crate::options::PostgresOptions;
-use crate::session::{Ask, Session};
+use crate::server::session::{Ask, Session};
 
 const WHAT: &str = "ask how much of the log is kept for slots";
 /// How often the server is asked.

@@ -19,9 +19,9 @@ use super::slot::{self, Other, Ready};
 use super::switch::save;
 use super::{Reading, Shared};
 use crate::error::Doing;
-use crate::probe::probe_for;
+use crate::log::probe::probe_for;
 use crate::replication::{EventReader, Refusal, Replication, Said, Stream, refusal};
-use crate::session::Session;
+use crate::server::session::Session;
 use crate::store::Inner;
 
 /// Waits between two attempts.

@@ -3,7 +3,7 @@
 use postrider_core::{Error, ErrorKind, Result};
 
 use super::slot::{self, Slot};
-use crate::audit::Entry;
+use crate::admin::audit::Entry;
 use crate::store::Inner;
 
 const WHAT: &str = "remove the slot";

@@ -12,11 +12,11 @@ use tracing::{info, warn};
 
 use super::budget::{Budget, OverBudget};
 use crate::error::Doing;
-use crate::identity::identify;
 use crate::replication::{NewSlot, Refusal, Replication, System, refusal};
-use crate::session::Tx;
+use crate::server::identity::identify;
+use crate::server::session::Tx;
+use crate::server::values::SnapshotValue;
 use crate::store::Inner;
-use crate::values::SnapshotValue;
 
 const WHAT: &str = "prepare to follow the write-ahead log";
 /// Whoever follows a slot says every second that it lives.

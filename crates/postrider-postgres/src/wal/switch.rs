@@ -5,9 +5,9 @@ use tracing::debug;
 
 use super::Reading;
 use crate::error::Doing;
-use crate::session::Ask;
+use crate::server::session::Ask;
+use crate::server::values::At;
 use crate::store::Inner;
-use crate::values::At;
 
 const WHAT: &str = "count changes between slot and table";
 

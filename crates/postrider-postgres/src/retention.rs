@@ -1,0 +1,4 @@
+//! What may go, and where does the log go on?
+
+pub(crate) mod prune;
+pub(crate) mod ring;
