@@ -41,7 +41,7 @@ use crate::server::statement::{Schema, Sql};
 
 /// What an error says that we were doing.
 const WHAT: &str = "ack an event";
-const ACK: Sql = sql!("delivery_ack");
+const ACK: Sql = sql!("emit/delivery_ack");
 
 /// What the statement is told.
 struct Acking {

@@ -45,8 +45,8 @@ impl Producer {
     pub async fn connect(url: &str) -> Result<Self> {
         let client = connect(url).await?;
         make_table(&client).await?;
-        let bare = client.prepare(&text(sql!("bare_insert"))).await.doing(WHAT)?;
-        let notify = client.prepare(&text(sql!("bare_notify"))).await.doing(WHAT)?;
+        let bare = client.prepare(&text(sql!("bench/bare_insert"))).await.doing(WHAT)?;
+        let notify = client.prepare(&text(sql!("bench/bare_notify"))).await.doing(WHAT)?;
         let prepared = Prepared::new(&client).await?;
         Ok(Self { client, bare, notify, prepared })
     }
@@ -132,7 +132,7 @@ impl Producer {
             [Type::TEXT, Type::TEXT, Type::TEXT, Type::JSON, Type::BYTEA, Type::JSON, Type::TIMESTAMPTZ];
         let began = Instant::now();
         let tx = self.client.transaction().await.doing(WHAT)?;
-        let sink = tx.copy_in(&*text(sql!("bare_copy"))).await.doing(WHAT)?;
+        let sink = tx.copy_in(&*text(sql!("bench/bare_copy"))).await.doing(WHAT)?;
         let mut rows = pin!(BinaryCopyInWriter::new(sink, &TYPES));
         for key in keys {
             let (key, payload, bytes) = (key.to_string(), JsonText(payload), None::<&[u8]>);
@@ -158,14 +158,14 @@ impl Producer {
 pub async fn truncate(url: &str) -> Result<()> {
     let client = connect(url).await?;
     make_table(&client).await?;
-    client.batch_execute(&text(sql!("bare_truncate"))).await.doing(WHAT)
+    client.batch_execute(&text(sql!("bench/bare_truncate"))).await.doing(WHAT)
 }
 
 /// Reads the whole bare table in chunks of 4,000 rows into owned values; returns how many and how long it took.
 pub async fn select(url: &str) -> Result<(usize, Duration)> {
     let client = connect(url).await?;
     let began = Instant::now();
-    let statement = client.prepare(&text(sql!("bare_select"))).await.doing(WHAT)?;
+    let statement = client.prepare(&text(sql!("bench/bare_select"))).await.doing(WHAT)?;
     let (mut after, mut count) = (0_i64, 0);
     loop {
         let rows = client.query(&statement, &[&after]).await.doing(WHAT)?;
@@ -216,12 +216,13 @@ pub struct Listener {
 impl Listener {
     /// Connects and listens to bare producers.
     pub async fn connect(url: &str) -> Result<Self> {
-        Self::on(url, &text(sql!("bare_listen"))).await
+        Self::on(url, &text(sql!("bench/bare_listen"))).await
     }
 
     /// Connects and listens for wakes of the store.
     pub async fn of_wakes(url: &str) -> Result<Self> {
-        let channel = connect(url).await?.query_one(&*text(sql!("wake_channel")), &[]).await.doing(WHAT)?;
+        let channel =
+            connect(url).await?.query_one(&*text(sql!("wake/wake_channel")), &[]).await.doing(WHAT)?;
         Self::on(url, &format!("listen {}", channel.try_get::<_, &str>(0).doing(WHAT)?)).await
     }
 
@@ -269,10 +270,12 @@ impl BareReader {
         let listener = Listener::connect(url).await?;
         let client = &listener.client;
         make_table(client).await?;
-        for script in [sql!("bare_truncate"), sql!("bare_wake_function"), sql!("bare_wake_create")] {
+        for script in
+            [sql!("bench/bare_truncate"), sql!("bench/bare_wake_function"), sql!("bench/bare_wake_create")]
+        {
             client.batch_execute(&text(script)).await.doing(WHAT)?;
         }
-        let select = client.prepare(&text(sql!("bare_select"))).await.doing(WHAT)?;
+        let select = client.prepare(&text(sql!("bench/bare_select"))).await.doing(WHAT)?;
         Ok(Self { listener, select, last_id: 0 })
     }
 
@@ -290,7 +293,7 @@ impl BareReader {
 
     /// Removes the trigger.
     pub async fn remove(self) -> Result<()> {
-        self.listener.client.batch_execute(&text(sql!("bare_wake_drop"))).await.doing(WHAT)
+        self.listener.client.batch_execute(&text(sql!("bench/bare_wake_drop"))).await.doing(WHAT)
     }
 }
 
@@ -398,25 +401,25 @@ impl Observer {
 
     /// Dead rows in the log and in the tables of positions.
     pub async fn dead_rows(&self) -> Result<(i64, i64)> {
-        let row = self.client.query_one(&*text(sql!("bare_dead_rows")), &[]).await.doing(WHAT)?;
+        let row = self.client.query_one(&*text(sql!("bench/bare_dead_rows")), &[]).await.doing(WHAT)?;
         Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
     }
 
     /// Pages that were looked at for the rows of queues, and the bytes that these take with their indexes.
     pub async fn queue_pages(&self) -> Result<(i64, i64)> {
-        let row = self.client.query_one(&*text(sql!("bare_buffers")), &[]).await.doing(WHAT)?;
+        let row = self.client.query_one(&*text(sql!("bench/bare_buffers")), &[]).await.doing(WHAT)?;
         Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
     }
 
     /// Whether a relay stands sentry, ready to be woken.
     pub async fn is_guarded(&self) -> Result<bool> {
-        let row = self.client.query_one(&*text(sql!("bare_sentries")), &[]).await.doing(WHAT)?;
+        let row = self.client.query_one(&*text(sql!("bench/bare_sentries")), &[]).await.doing(WHAT)?;
         Ok(row.try_get::<_, i64>(0).doing(WHAT)? > 0)
     }
 
     /// The server's processes that work for stores.
     pub async fn backends(&self) -> Result<Vec<i32>> {
-        let rows = self.client.query(&*text(sql!("bare_backends")), &[]).await.doing(WHAT)?;
+        let rows = self.client.query(&*text(sql!("bench/bare_backends")), &[]).await.doing(WHAT)?;
         rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().doing(WHAT)
     }
 }
@@ -428,8 +431,8 @@ async fn connect(url: &str) -> Result<Client> {
 }
 
 async fn make_table(client: &Client) -> Result<()> {
-    client.batch_execute(&text(sql!("bare_schema"))).await.doing(WHAT)?;
-    client.batch_execute(&text(sql!("bare_table"))).await.doing(WHAT)
+    client.batch_execute(&text(sql!("bench/bare_schema"))).await.doing(WHAT)?;
+    client.batch_execute(&text(sql!("bench/bare_table"))).await.doing(WHAT)
 }
 
 /// These have a schema of their own, whatever the store's is called.

@@ -100,19 +100,19 @@ use crate::server::statement::{Schema, Sql};
 
 /// What an error says that we were doing.
 const WHAT: &str = "emit an event";
-const INSERT: Sql = sql!("event_insert");
-const INSERT_AFTER: Sql = sql!("event_insert_after");
-const INSERT_ALL: Sql = sql!("event_insert_all");
+const INSERT: Sql = sql!("emit/event_insert");
+const INSERT_AFTER: Sql = sql!("emit/event_insert_after");
+const INSERT_ALL: Sql = sql!("emit/event_insert_all");
 /// The same for events with an idempotency key.
-const EMIT: Sql = sql!("event_emit");
-const EMIT_ALL: Sql = sql!("event_emit_all");
+const EMIT: Sql = sql!("emit/event_emit");
+const EMIT_ALL: Sql = sql!("emit/event_emit_all");
 /// Both for client libraries that can send little but text.
 #[cfg(feature = "sea-orm-2")]
-const INSERT_JSON: Sql = sql!("event_insert_json");
+const INSERT_JSON: Sql = sql!("emit/event_insert_json");
 #[cfg(feature = "sea-orm-2")]
-const EMIT_JSON: Sql = sql!("event_emit_json");
-const COPY: Sql = sql!("event_copy");
-const CLOCK: Sql = sql!("clock_read");
+const EMIT_JSON: Sql = sql!("emit/event_emit_json");
+const COPY: Sql = sql!("emit/event_copy");
+const CLOCK: Sql = sql!("emit/clock_read");
 
 pub(crate) static POSTRIDER: LazyLock<Schema> = LazyLock::new(Schema::default);
 

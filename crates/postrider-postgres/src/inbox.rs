@@ -39,10 +39,10 @@ use crate::server::statement::Sql;
 
 pub use table::InboxTable;
 
-const TABLE: Sql = sql!("inbox_table");
-const INDEX: Sql = sql!("inbox_index");
-const TAKE: Sql = sql!("inbox_take");
-const PRUNE: Sql = sql!("inbox_prune");
+const TABLE: Sql = sql!("inbox/inbox_table");
+const INDEX: Sql = sql!("inbox/inbox_index");
+const TAKE: Sql = sql!("inbox/inbox_take");
+const PRUNE: Sql = sql!("inbox/inbox_prune");
 
 /// Makes the table `postrider_inbox` if it is not there.
 pub async fn create(db: &Client) -> Result<()> {

@@ -35,16 +35,16 @@ impl ScheduleStore for PostgresStore {
 
     async fn schedule_list(&self) -> Result<Vec<Schedule>> {
         let session = self.inner.operator.session().await?;
-        let rows = session.query(sql!("schedule_list"), &[], "list the schedules").await?;
+        let rows = session.query(sql!("schedule/schedule_list"), &[], "list the schedules").await?;
         rows.iter().map(schedule_read).collect()
     }
 
     async fn schedule_pause(&self, name: &str) -> Result<Schedule> {
-        self.schedule_change(sql!("schedule_pause"), name).await
+        self.schedule_change(sql!("schedule/schedule_pause"), name).await
     }
 
     async fn schedule_resume(&self, name: &str) -> Result<Schedule> {
-        self.schedule_change(sql!("schedule_resume"), name).await
+        self.schedule_change(sql!("schedule/schedule_resume"), name).await
     }
 
     async fn schedule_delete(&self, name: &str, actor: &str) -> Result<()> {
@@ -59,13 +59,13 @@ impl ScheduleStore for PostgresStore {
     async fn schedules_due(&self) -> Result<DueSchedules> {
         let what = "look for due schedules";
         let session = self.inner.operator.session().await?;
-        let rows = session.query(sql!("schedule_next"), &[], what).await?;
+        let rows = session.query(sql!("schedule/schedule_next"), &[], what).await?;
         let now = rows[0].try_get::<_, At>(0).doing(what)?.0;
         let next_at = rows[0].try_get::<_, Option<At>>(1).doing(what)?.map(|at| at.0);
         if next_at.is_none_or(|next_at| next_at > now) {
             return Ok(DueSchedules { now, due: Vec::new(), next_at });
         }
-        let rows = session.query(sql!("schedule_due"), &[&At(now)], what).await?;
+        let rows = session.query(sql!("schedule/schedule_due"), &[&At(now)], what).await?;
         let due = rows.iter().map(schedule_read).collect::<Result<_>>()?;
         Ok(DueSchedules { now, due, next_at: None })
     }
@@ -77,7 +77,11 @@ impl ScheduleStore for PostgresStore {
         let mut session = self.inner.operator.session().await?;
         let tx = session.begin().await?;
         let row = tx
-            .query_one(sql!("schedule_fire"), &[&fire.id.0, &At(fire.seen), &ticks, &At(fire.next_at)], what)
+            .query_one(
+                sql!("schedule/schedule_fire"),
+                &[&fire.id.0, &At(fire.seen), &ticks, &At(fire.next_at)],
+                what,
+            )
             .await?;
         let fired: bool = row.try_get(0).doing(what)?;
         tx.commit(what).await?;
@@ -105,14 +109,15 @@ async fn schedule_put(tx: &Tx<'_>, new: NewSchedule, actor: &str) -> Result<Sche
     let what = "put a schedule";
     new.check()?;
     let name = new.name.clone();
-    tx.execute(sql!("schedule_lock"), &[], what).await?;
-    let now = tx.query_one(sql!("clock_read"), &[], what).await?.try_get::<_, At>(0).doing(what)?.0;
+    tx.execute(sql!("schedule/schedule_lock"), &[], what).await?;
+    let now = tx.query_one(sql!("emit/clock_read"), &[], what).await?.try_get::<_, At>(0).doing(what)?.0;
     let old = schedule_find(tx, &name).await?;
     let Some(stored) = new.put_over(old.as_ref(), now)? else {
         return old.map(|old| old.schedule).ok_or_else(|| refusal::schedule_missing(&name));
     };
     if !remove(tx, &name, Entry { actor, action: "schedule_put", detail: None }).await? {
-        let count: i64 = tx.query_one(sql!("schedule_count"), &[], what).await?.try_get(0).doing(what)?;
+        let count: i64 =
+            tx.query_one(sql!("schedule/schedule_count"), &[], what).await?.try_get(0).doing(what)?;
         if count as usize >= limits::SCHEDULES_MAX {
             return Err(refusal::schedules_are_too_many());
         }
@@ -127,7 +132,7 @@ async fn insert(tx: &Tx<'_>, stored: &ScheduleReport) -> Result<Schedule> {
     let at = |instant: Option<Timestamp>| instant.map(At);
     let row = tx
         .query_one(
-            sql!("schedule_put"),
+            sql!("schedule/schedule_put"),
             &[
                 &schedule.name,
                 &schedule.cron,
@@ -152,7 +157,8 @@ async fn insert(tx: &Tx<'_>, stored: &ScheduleReport) -> Result<Schedule> {
 
 /// Removes a schedule, for good or to be replaced; false if there is none.
 async fn remove(tx: &Tx<'_>, name: &str, entry: Entry<'_>) -> Result<bool> {
-    let Some(row) = tx.query_opt(sql!("schedule_delete"), &[&name], "delete a schedule").await? else {
+    let Some(row) = tx.query_opt(sql!("schedule/schedule_delete"), &[&name], "delete a schedule").await?
+    else {
         return Ok(false);
     };
     let detail = schedule_read(&row)?.summary();
@@ -162,7 +168,7 @@ async fn remove(tx: &Tx<'_>, name: &str, entry: Entry<'_>) -> Result<bool> {
 
 async fn schedule_find(tx: &Tx<'_>, name: &str) -> Result<Option<ScheduleReport>> {
     let what = "read a schedule";
-    let sql = by_right(tx.payloads(), sql!("schedule_get"), sql!("schedule_get_withheld"));
+    let sql = by_right(tx.payloads(), sql!("schedule/schedule_get"), sql!("schedule/schedule_get_withheld"));
     let Some(row) = tx.query_opt(sql, &[&name], what).await? else { return Ok(None) };
     let headers = row.try_get::<_, Option<JsonText<'_>>>(14).doing(what)?;
     Ok(Some(ScheduleReport {

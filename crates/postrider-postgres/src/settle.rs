@@ -39,7 +39,7 @@ pub(crate) async fn settle_apply(
     }
     if !settle.done.is_empty() {
         let done: Vec<i64> = settle.done.iter().map(|event| event.0).collect();
-        tx.execute(sql!("delivery_done"), &[&id.0, &done], WHAT).await?;
+        tx.execute(sql!("settle/delivery_done"), &[&id.0, &done], WHAT).await?;
     }
     if !settle.attempts.is_empty() {
         attempts_put(tx, id, hold.member, &settle.attempts).await?;
@@ -71,7 +71,7 @@ async fn rows_put(tx: &Tx<'_>, hold: &Hold, rows: &[Row]) -> Result<()> {
     let due_in: Vec<Option<For>> = rows.iter().map(|row| due_in(row)).collect();
     let id = hold.subscription.id.0;
     tx.execute(
-        sql!("delivery_put"),
+        sql!("settle/delivery_put"),
         &[&id, &events, &shards, &keys, &lates, &turns, &parks, &states, &attempts, &due_at, &due_in],
         WHAT,
     )
@@ -113,8 +113,12 @@ pub(crate) async fn attempts_put(
     let (ended_ago, took) = (lengths(|record| record.ended_ago), lengths(|record| record.took));
     // Text of PostgreSQL holds no NUL.
     let errors: Vec<String> = records.iter().map(|record| record.error.replace('\0', "\u{fffd}")).collect();
-    tx.execute(sql!("attempt_put"), &[&id, &member.0, &events, &numbers, &ended_ago, &took, &errors], WHAT)
-        .await?;
+    tx.execute(
+        sql!("settle/attempt_put"),
+        &[&id, &member.0, &events, &numbers, &ended_ago, &took, &errors],
+        WHAT,
+    )
+    .await?;
     let kept = limits::ATTEMPT_RECORDS_MAX;
     let (events, lasts): (Vec<i64>, Vec<i32>) = records
         .iter()
@@ -122,7 +126,7 @@ pub(crate) async fn attempts_put(
         .map(|record| (record.event_id.0, (record.attempt - kept) as i32))
         .unzip();
     if !events.is_empty() {
-        tx.execute(sql!("attempt_trim"), &[&id, &events, &lasts], WHAT).await?;
+        tx.execute(sql!("settle/attempt_trim"), &[&id, &events, &lasts], WHAT).await?;
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub enum TwoPhase {
 /// What people have chosen.
 pub(crate) async fn wake_get(tx: &Tx<'_>) -> Result<Wake> {
     let what = "ask how relays are woken";
-    let row = tx.query_one(sql!("wake_look"), &[], what).await?;
+    let row = tx.query_one(sql!("wake/wake_look"), &[], what).await?;
     Ok(if row.try_get(0).doing(what)? { Wake::Notify } else { Wake::Poll })
 }
 
@@ -36,15 +36,15 @@ pub(crate) async fn wake_set(tx: &Tx<'_>, wake: Wake, two_phase: TwoPhase, actor
     let what = "change how relays are woken";
     // Producers queue behind a statement that waits for their table.
     tx.run("set local lock_timeout = '100ms'", what).await?;
-    tx.query(sql!("wake_lock"), &[], what).await?;
+    tx.query(sql!("wake/wake_lock"), &[], what).await?;
     if wake_get(tx).await? == wake {
         return Ok(());
     }
     match wake {
-        Wake::Poll => tx.execute(sql!("wake_drop"), &[], what).await?,
+        Wake::Poll => tx.execute(sql!("wake/wake_drop"), &[], what).await?,
         Wake::Notify => {
             two_phase_check(tx, two_phase).await?;
-            tx.execute(sql!("wake_create"), &[], what).await?
+            tx.execute(sql!("wake/wake_create"), &[], what).await?
         }
     };
     Entry { actor, action: "store wake", detail: Some(wake.word()) }.write_of_store(tx).await
@@ -52,7 +52,7 @@ pub(crate) async fn wake_set(tx: &Tx<'_>, wake: Wake, two_phase: TwoPhase, actor
 
 async fn two_phase_check(tx: &Tx<'_>, two_phase: TwoPhase) -> Result<()> {
     let what = "ask whether transactions can be prepared";
-    let row = tx.query_one(sql!("wake_two_phase"), &[], what).await?;
+    let row = tx.query_one(sql!("wake/wake_two_phase"), &[], what).await?;
     let prepared_max: i32 = row.try_get(0).doing(what)?;
     if prepared_max == 0 || two_phase == TwoPhase::Unused {
         return Ok(());
@@ -65,5 +65,5 @@ async fn two_phase_check(tx: &Tx<'_>, two_phase: TwoPhase) -> Result<()> {
 
 /// Wakes relays of other processes when the transaction commits, if producers wake them.
 pub(crate) async fn tell(tx: &Tx<'_>) -> Result<()> {
-    tx.query(sql!("wake_tell"), &[], "wake relays").await.map(drop)
+    tx.query(sql!("wake/wake_tell"), &[], "wake relays").await.map(drop)
 }

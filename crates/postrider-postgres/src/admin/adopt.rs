@@ -125,7 +125,7 @@ async fn begin(session: &mut Session) -> Result<Option<State>> {
     if found.is_some() {
         return Ok(found);
     }
-    tx.execute(sql!("adopt_lock"), &[], WHAT).await?;
+    tx.execute(sql!("admin/adopt/adopt_lock"), &[], WHAT).await?;
     let state = known(&tx, &places(&tx).await?).await?;
     state_put(&tx, &state).await?;
     tx.commit(WHAT).await?;
@@ -151,7 +151,7 @@ async fn places(tx: &Tx<'_>) -> Result<Vec<Place>> {
 
 /// Reads what is known, and mends the sequence if it was not restored.
 async fn known(tx: &Tx<'_>, places: &[Place]) -> Result<State> {
-    let row = tx.query_one(sql!("adopt_known"), &[], WHAT).await?;
+    let row = tx.query_one(sql!("admin/adopt/adopt_known"), &[], WHAT).await?;
     let column = |index: usize| row.try_get::<_, i64>(index).doing(WHAT);
     let (issued, newest, adopted_to) = (column(0)?, column(1)?, column(3)?);
     let settled_at = row.try_get::<_, Option<At>>(2).doing(WHAT)?.map(|at| at.0);
@@ -168,7 +168,7 @@ async fn known(tx: &Tx<'_>, places: &[Place]) -> Result<State> {
         events: 0,
     };
     if issued < last_id {
-        tx.query(sql!("adopt_sequence"), &[&last_id], WHAT).await?;
+        tx.query(sql!("admin/adopt/adopt_sequence"), &[&last_id], WHAT).await?;
         state.restored_until_us = settled_at.map(Timestamp::as_micros);
         state.sequence_to = Some(last_id);
     }
@@ -200,7 +200,8 @@ impl Rule {
 
 /// Where a batch of rows ends that begins behind an id, and how many there are; none if there is none.
 async fn batch_end(tx: &Tx<'_>, above: i64, last_id: i64, batch: u32) -> Result<Option<(i64, u64)>> {
-    let row = tx.query_one(sql!("adopt_batch"), &[&above, &last_id, &i64::from(batch)], WHAT).await?;
+    let row =
+        tx.query_one(sql!("admin/adopt/adopt_batch"), &[&above, &last_id, &i64::from(batch)], WHAT).await?;
     let end: Option<i64> = row.try_get(0).doing(WHAT)?;
     let count = row.try_get::<_, i64>(1).doing(WHAT)? as u64;
     Ok(end.map(|end| (end, count)))
@@ -219,7 +220,11 @@ async fn classify(
     let rule = Rule::new(&places(&tx).await?, state);
     let Rule { from, to, last_ids, restored_to, until } = &rule;
     let rows = tx
-        .query(sql!("adopt_classes"), &[from, to, last_ids, restored_to, until, &above, &end], WHAT)
+        .query(
+            sql!("admin/adopt/adopt_classes"),
+            &[from, to, last_ids, restored_to, until, &above, &end],
+            WHAT,
+        )
         .await?;
     for row in &rows {
         let (name, lowest): (String, i64) = (row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?);
@@ -255,7 +260,7 @@ async fn renumber(session: &mut Session, batch: u32) -> Result<Option<(State, u6
     let Rule { from, to, last_ids, restored_to, until } = &Rule::new(&places, &state);
     let parameters: &crate::server::session::Parameters<'_> =
         &[from, to, last_ids, restored_to, until, &state.done_to, &end, &names, &xids];
-    tx.execute(sql!("adopt_restamp"), parameters, WHAT).await?;
+    tx.execute(sql!("admin/adopt/adopt_restamp"), parameters, WHAT).await?;
     (state.done_to, state.events) = (end, state.events + count);
     state_put(&tx, &state).await?;
     tx.commit(WHAT).await?;
@@ -282,16 +287,16 @@ async fn end(session: &mut Session, actor: &str, state: &State) -> Result<Adopte
     }
     let places = places(&tx).await?;
     let (_, ticks) = restamped(state, places.len())?;
-    tx.execute(sql!("adopt_members"), &[], WHAT).await?;
-    tx.query(sql!("adopt_turns"), &[], WHAT).await?;
-    tx.execute(sql!("adopt_positions"), &[], WHAT).await?;
+    tx.execute(sql!("admin/adopt/adopt_members"), &[], WHAT).await?;
+    tx.query(sql!("admin/adopt/adopt_turns"), &[], WHAT).await?;
+    tx.execute(sql!("admin/adopt/adopt_positions"), &[], WHAT).await?;
     for (place, tick) in places.iter().zip(ticks) {
         let last_id = EventId(tick.seq());
         let at = ShardPosition { shards: place.shards, window: Window::at(&Arc::new(tick)), last_id };
         position_put(&tx, place.subscription, &at).await?;
     }
-    tx.execute(sql!("adopt_identity"), &[&state.last_id], WHAT).await?;
-    tx.execute(sql!("adopt_state_delete"), &[], WHAT).await?;
+    tx.execute(sql!("admin/adopt/adopt_identity"), &[&state.last_id], WHAT).await?;
+    tx.execute(sql!("admin/adopt/adopt_state_delete"), &[], WHAT).await?;
     let detail = format!("{} events, the last id is {}", state.events, state.last_id);
     Entry { actor, action: "store_adopt", detail: Some(&detail) }.write_of_store(&tx).await?;
     let (store_id, _) = look(&tx).await?;
@@ -300,7 +305,7 @@ async fn end(session: &mut Session, actor: &str, state: &State) -> Result<Adopte
 }
 
 async fn state_get(tx: &Tx<'_>) -> Result<Option<State>> {
-    let Some(row) = tx.query_opt(sql!("adopt_state"), &[], WHAT).await? else { return Ok(None) };
+    let Some(row) = tx.query_opt(sql!("admin/adopt/adopt_state"), &[], WHAT).await? else { return Ok(None) };
     let text: &str = row.try_get(0).doing(WHAT)?;
     serde_json::from_str(text).map(Some).map_err(|error| {
         Error::new(ErrorKind::Corrupt, "cannot go on with an adoption that was begun").with_source(error)
@@ -317,7 +322,7 @@ async fn state_put(tx: &Tx<'_>, state: &State) -> Result<()> {
     let text = serde_json::to_string(state).map_err(|error| {
         Error::new(ErrorKind::Internal, "cannot write an adoption down").with_source(error)
     })?;
-    tx.execute(sql!("adopt_state_put"), &[&text], WHAT).await.map(drop)
+    tx.execute(sql!("admin/adopt/adopt_state_put"), &[&text], WHAT).await.map(drop)
 }
 
 fn taken_over() -> Error {

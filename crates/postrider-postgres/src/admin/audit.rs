@@ -42,7 +42,7 @@ impl Entry<'_> {
         events: Vec<Option<i64>>,
     ) -> Result<()> {
         tx.execute(
-            sql!("audit_put"),
+            sql!("admin/audit/audit_put"),
             &[&self.actor, &self.action, &subscriptions, &events, &self.detail],
             "write the audit table",
         )
@@ -59,7 +59,8 @@ pub(crate) async fn action_list(
     subscriptions: impl Iterator<Item = &Subscription>,
 ) -> Result<Option<HashMap<String, Vec<ActionReport>>>> {
     let what = "read the audit table";
-    let may_read: bool = tx.query_one(sql!("audit_right"), &[], what).await?.try_get(0).doing(what)?;
+    let may_read: bool =
+        tx.query_one(sql!("admin/audit/audit_right"), &[], what).await?.try_get(0).doing(what)?;
     if !may_read {
         return Ok(None);
     }
@@ -67,7 +68,7 @@ pub(crate) async fn action_list(
         .map(|subscription| (subscription.name.as_str(), At(subscription.created_at.max(event.created_at))))
         .unzip();
     let most = i64::from(limits::DELIVERY_ACTIONS_MAX);
-    let rows = tx.query(sql!("audit_list"), &[&names, &since, &event.id.0, &most], what).await?;
+    let rows = tx.query(sql!("admin/audit/audit_list"), &[&names, &since, &event.id.0, &most], what).await?;
     let mut found: HashMap<String, Vec<ActionReport>> = HashMap::new();
     for row in rows.iter().rev() {
         if let (name, Some(action)) = action_read(row, event.id).doing(what)? {

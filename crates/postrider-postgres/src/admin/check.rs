@@ -53,7 +53,7 @@ pub(crate) async fn check(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<
 /// What is left of outbox tables that were dropped.
 async fn outboxes(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "look for what is left of outbox tables";
-    let rows = tx.query(sql!("check_outboxes"), &[&tx.schema().name()], what).await?;
+    let rows = tx.query(sql!("admin/check/check_outboxes"), &[&tx.schema().name()], what).await?;
     let names =
         rows.iter().map(|row| row.try_get::<_, &str>(0)).collect::<Result<Vec<_>, _>>().doing(what)?;
     let schema = tx.schema().name();
@@ -88,7 +88,7 @@ async fn sources(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Vec<String>> 
 async fn log(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "look at the log's table";
     let event = format!("{}.event", tx.schema().name());
-    let Some(row) = tx.query_opt(sql!("check_log"), &[], what).await? else {
+    let Some(row) = tx.query_opt(sql!("admin/check/check_log"), &[], what).await? else {
         return Ok(vec![format!("table {event} lacks a column or its sequence: restore the schema")]);
     };
     let lines = [
@@ -117,7 +117,7 @@ async fn log(tx: &Tx<'_>) -> Result<Vec<String>> {
 
 async fn shards(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "look at the shards";
-    let rows = tx.query(sql!("check_shards"), &[], what).await?;
+    let rows = tx.query(sql!("admin/check/check_shards"), &[], what).await?;
     let line = |row: &Row| {
         let (name, shards, wanted): (&str, i64, i16) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         Ok(format!(
@@ -177,7 +177,7 @@ async fn late(
 async fn orphans(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "look for deliveries without events";
     let schema = tx.schema().name();
-    let rows = tx.query(sql!("check_orphans"), &[], what).await?;
+    let rows = tx.query(sql!("admin/check/check_orphans"), &[], what).await?;
     let line = |row: &Row| {
         let (event, name): (i64, &str) = (row.try_get(0)?, row.try_get(1)?);
         Ok(format!(
@@ -190,7 +190,7 @@ async fn orphans(tx: &Tx<'_>) -> Result<Vec<String>> {
 
 async fn headless(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "look for keys that wait for nothing";
-    let rows = tx.query(sql!("check_headless"), &[], what).await?;
+    let rows = tx.query(sql!("admin/check/check_headless"), &[], what).await?;
     let line = |row: &Row| {
         let (key, name): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
         Ok(format!(
@@ -203,7 +203,7 @@ async fn headless(tx: &Tx<'_>) -> Result<Vec<String>> {
 
 async fn queues(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "look at the queues";
-    let rows = tx.query(sql!("check_queue"), &[], what).await?;
+    let rows = tx.query(sql!("admin/check/check_queue"), &[], what).await?;
     let line = |row: &Row| {
         let (name, said): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
         Ok(format!(

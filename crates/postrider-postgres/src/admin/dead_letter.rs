@@ -66,7 +66,7 @@ pub(crate) async fn dead_letter_edit(tx: &Tx<'_>, id: &LetterId, payload: &Bytes
     let what = "edit a dead letter";
     let (json, bytes) = payload_columns(payload);
     let edit = [&subscription.id.0 as _, &id.event_id.0 as _, &json as _, &bytes as _];
-    if tx.execute(sql!("dead_letter_edit"), &edit, what).await? == 0 {
+    if tx.execute(sql!("admin/dead_letter/dead_letter_edit"), &edit, what).await? == 0 {
         return Err(letter_is_not_dead(id));
     }
     let detail = format!("{} bytes", payload.len());
@@ -81,8 +81,9 @@ pub(crate) async fn dead_letter_replay(tx: &Tx<'_>, which: &DeadLetterQuery, act
     let behind_all = log_end(tx).await?.issued.0 + 1;
     let (subscriptions, events) = letters.columns(Mode::Log);
     let what = "replay dead letters";
-    let mut rows =
-        tx.query(sql!("dead_letter_replay"), &[&subscriptions, &events, &behind_all], what).await?;
+    let mut rows = tx
+        .query(sql!("admin/dead_letter/dead_letter_replay"), &[&subscriptions, &events, &behind_all], what)
+        .await?;
     let (subscriptions, events) = letters.columns(Mode::Queue);
     rows.extend(queue_replay(tx, &letters.queues, (&subscriptions, &events), behind_all).await?);
     letters.audit(tx, &rows, &Entry { actor, action: "dead_letter_replay", detail: None }).await
@@ -92,8 +93,13 @@ pub(crate) async fn dead_letter_replay(tx: &Tx<'_>, which: &DeadLetterQuery, act
 pub(crate) async fn dead_letter_discard(tx: &Tx<'_>, which: &DeadLetterQuery, actor: &str) -> Result<u64> {
     let letters = Letters::lock(tx, which).await?;
     let (subscriptions, events) = letters.columns(Mode::Log);
-    let mut rows =
-        tx.query(sql!("dead_letter_discard"), &[&subscriptions, &events], "discard dead letters").await?;
+    let mut rows = tx
+        .query(
+            sql!("admin/dead_letter/dead_letter_discard"),
+            &[&subscriptions, &events],
+            "discard dead letters",
+        )
+        .await?;
     let (subscriptions, events) = letters.columns(Mode::Queue);
     rows.extend(queue_discard(tx, &letters.queues, (&subscriptions, &events)).await?);
     letters.audit(tx, &rows, &Entry { actor, action: "dead_letter_discard", detail: None }).await
@@ -195,7 +201,11 @@ async fn dead_letter_find(
         None => (after, i64::MAX),
     };
     let limit = query.limit.min(limits::PAGE_ROWS_MAX) as i64;
-    let sql = by_right(tx.payloads(), sql!("dead_letter_list"), sql!("dead_letter_list_withheld"));
+    let sql = by_right(
+        tx.payloads(),
+        sql!("admin/dead_letter/dead_letter_list"),
+        sql!("admin/dead_letter/dead_letter_list_withheld"),
+    );
     let most = edited_bytes_max as i32;
     let range = [&subscription_from as _, &subscription_to as _, &event_from as _, &event_to as _];
     let rows = tx.query(sql, &[range[0], range[1], range[2], range[3], &limit, &most], what).await?;

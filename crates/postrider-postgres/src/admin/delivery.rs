@@ -169,7 +169,7 @@ struct DeliveryRow {
 
 /// The rows of an event, by subscription.
 async fn delivery_get(tx: &Tx<'_>, id: EventId) -> Result<HashMap<SubscriptionId, DeliveryRow>> {
-    let rows = tx.query(sql!("delivery_get"), &[&id.0], "read a delivery").await?;
+    let rows = tx.query(sql!("admin/delivery/delivery_get"), &[&id.0], "read a delivery").await?;
     rows.iter().map(delivery_read).collect()
 }
 
@@ -208,7 +208,7 @@ async fn lane_head(
     let ids: Vec<i64> = lanes.iter().map(|(id, _)| *id).collect();
     let keys: Vec<&str> = lanes.iter().map(|(_, lane)| lane.key.as_str()).collect();
     let lates: Vec<bool> = lanes.iter().map(|(_, lane)| lane.late).collect();
-    let rows = tx.query(sql!("lane_head"), &[&ids, &keys, &lates], what).await?;
+    let rows = tx.query(sql!("admin/delivery/lane_head"), &[&ids, &keys, &lates], what).await?;
     let read = |row: &Row| Ok((SubscriptionId(row.try_get(0)?), EventId(row.try_get(1)?)));
     rows.iter().map(read).collect::<Result<_, _>>().doing(what)
 }

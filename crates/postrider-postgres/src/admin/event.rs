@@ -39,7 +39,8 @@ pub(crate) async fn event_get(
     }
     let mut found = HashMap::new();
     for (leaf, ids) in by_leaf {
-        let sql = by_right(tx.payloads(), sql!("event_get"), sql!("event_get_withheld"));
+        let sql =
+            by_right(tx.payloads(), sql!("admin/event/event_get"), sql!("admin/event/event_get_withheld"));
         for row in tx.query(sql.on_leaf(leaf), &[&ids], what).await? {
             let event = event_read(&row, 0).doing(what)?;
             let xid = row.try_get::<_, Option<XidValue>>(EVENT_COLUMNS).doing(what)?.map(|xid| xid.0);
@@ -61,7 +62,11 @@ pub(crate) async fn event_preview(
     }
     let mut found = HashMap::new();
     for (leaf, ids) in by_leaf {
-        let sql = by_right(tx.payloads(), sql!("event_preview"), sql!("event_preview_withheld"));
+        let sql = by_right(
+            tx.payloads(),
+            sql!("admin/event/event_preview"),
+            sql!("admin/event/event_preview_withheld"),
+        );
         for row in tx.query(sql.on_leaf(leaf), &[&ids], what).await? {
             let listed = preview_read(&row).doing(what)?;
             found.insert(listed.id, listed);
@@ -89,7 +94,7 @@ pub(crate) struct LogEnd {
 /// Looks where the log ends.
 pub(crate) async fn log_end(tx: &Tx<'_>) -> Result<LogEnd> {
     let what = "look at the end of the log";
-    let row = tx.query_one(sql!("log_end"), &[], what).await?;
+    let row = tx.query_one(sql!("admin/event/log_end"), &[], what).await?;
     Ok(LogEnd {
         issued: EventId(row.try_get(0).doing(what)?),
         snapshot: row.try_get::<_, SnapshotValue>(1).doing(what)?.0,
@@ -99,12 +104,12 @@ pub(crate) async fn log_end(tx: &Tx<'_>) -> Result<LogEnd> {
 
 /// The oldest event of a stretch, and when it was emitted.
 pub(crate) async fn event_oldest(tx: &Tx<'_>, stretch: Stretch) -> Result<Option<(EventId, Timestamp)>> {
-    event_at_end(tx, sql!("event_oldest"), stretch).await
+    event_at_end(tx, sql!("admin/event/event_oldest"), stretch).await
 }
 
 /// The newest event of a stretch, and when it was emitted.
 pub(crate) async fn event_newest(tx: &Tx<'_>, stretch: Stretch) -> Result<Option<(EventId, Timestamp)>> {
-    event_at_end(tx, sql!("event_newest"), stretch).await
+    event_at_end(tx, sql!("log/event_newest"), stretch).await
 }
 
 async fn event_at_end(tx: &Tx<'_>, sql: Sql, stretch: Stretch) -> Result<Option<(EventId, Timestamp)>> {
@@ -171,7 +176,11 @@ impl Listing {
             let wants_all = self.topics.is_none() && self.types.is_none() && self.key.is_none();
             let scan = if wants_all { missing } else { LIST_SCAN_MAX };
             let session = link.session().await?;
-            let sql = by_right(session.payloads(), sql!("event_list"), sql!("event_list_withheld"));
+            let sql = by_right(
+                session.payloads(),
+                sql!("admin/event/event_list"),
+                sql!("admin/event/event_list_withheld"),
+            );
             let rows = session
                 .query(
                     sql.on_leaf(range.leaf),

@@ -124,7 +124,7 @@ async fn look(
     let from = is_within_window(position).then(|| SnapshotValue(window.from.snapshot.clone()));
     let rows = tx
         .query(
-            sql!("event_uncovered").on_leaf(stretch.turn.leaf()),
+            sql!("admin/lag/event_uncovered").on_leaf(stretch.turn.leaf()),
             &[
                 &stretch.above,
                 &stretch.up_to,

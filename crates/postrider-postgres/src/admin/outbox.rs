@@ -110,7 +110,7 @@ pub(crate) async fn outbox_attach(tx: &Tx<'_>, outbox: &Outbox, actor: &str) -> 
     tx.run("set local lock_timeout = '2s'", WHAT).await?;
     let row = tx
         .query_one(
-            sql!("outbox_attach"),
+            sql!("admin/outbox/outbox_attach"),
             &[table, id, topic, key, kind, payload, headers, topic_prefix, existing],
             WHAT,
         )
@@ -124,7 +124,8 @@ pub(crate) async fn outbox_attach(tx: &Tx<'_>, outbox: &Outbox, actor: &str) -> 
 pub(crate) async fn outbox_detach(tx: &Tx<'_>, table: &str, actor: &str) -> Result<bool> {
     let what = "detach an outbox table";
     tx.run("set local lock_timeout = '2s'", what).await?;
-    let detached = tx.query_one(sql!("outbox_detach"), &[&table], what).await?.try_get(0).doing(what)?;
+    let detached =
+        tx.query_one(sql!("admin/outbox/outbox_detach"), &[&table], what).await?.try_get(0).doing(what)?;
     if detached {
         Entry { actor, action: "outbox detach", detail: Some(table) }.write_of_store(tx).await?;
     }
@@ -134,6 +135,6 @@ pub(crate) async fn outbox_detach(tx: &Tx<'_>, table: &str, actor: &str) -> Resu
 /// The tables that are attached.
 pub(crate) async fn outbox_list(tx: &Tx<'_>) -> Result<Vec<String>> {
     let what = "list the outbox tables";
-    let rows = tx.query(sql!("outbox_list"), &[&tx.schema().name()], what).await?;
+    let rows = tx.query(sql!("admin/outbox/outbox_list"), &[&tx.schema().name()], what).await?;
     rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().doing(what)
 }

@@ -94,7 +94,7 @@ pub(crate) async fn place_of(tx: &Tx<'_>, start: Start) -> Result<Place> {
 async fn present(tx: &Tx<'_>, probe: &Probe) -> Result<Tick> {
     let what = "look at the end of the log";
     let mut known: Vec<Rung> = Vec::new();
-    for row in tx.query(sql!("position_rungs"), &[&TEACHERS_MAX], what).await? {
+    for row in tx.query(sql!("admin/place/position_rungs"), &[&TEACHERS_MAX], what).await? {
         known.extend(rungs_read(&row).doing(what)?);
     }
     known.retain(|rung| rung.next_xid <= probe.next_xid && rung.seq <= probe.seq);

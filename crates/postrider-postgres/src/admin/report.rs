@@ -78,7 +78,7 @@ async fn lag(
 /// The store as a whole.
 pub(crate) async fn store_report(tx: &Tx<'_>, store: &Inner) -> Result<StoreReport> {
     let what = "look at the store";
-    let size = tx.query_one(sql!("store_size"), &[&tx.schema().name()], what).await?;
+    let size = tx.query_one(sql!("admin/report/store_size"), &[&tx.schema().name()], what).await?;
     let version: &str = size.try_get(1).doing(what)?;
     let end = log_end(tx).await?;
     let nothing_read = ShardPosition {
@@ -88,10 +88,10 @@ pub(crate) async fn store_report(tx: &Tx<'_>, store: &Inner) -> Result<StoreRepo
     };
     let all = Counted { end: &end, before: EventId(i64::MAX), filter: None };
     let there = events_ahead(tx, &nothing_read, all).await?;
-    let kept = tx.query_one(sql!("kept_event_count"), &[&COUNT_MAX], what).await?;
+    let kept = tx.query_one(sql!("admin/report/kept_event_count"), &[&COUNT_MAX], what).await?;
     let kept_at = kept.try_get::<_, Option<At>>(1).doing(what)?.map(|at| at.0);
-    let newest = tx.query_one(sql!("event_newest_of_all"), &[], what).await?;
-    let members = tx.query(sql!("member_living"), &[], what).await?;
+    let newest = tx.query_one(sql!("admin/report/event_newest_of_all"), &[], what).await?;
+    let members = tx.query(sql!("admin/report/member_living"), &[], what).await?;
     let subscriptions = subscription_list(tx).await?;
     Ok(StoreReport {
         store_id: store.identity.get(),
@@ -162,16 +162,16 @@ struct Counts {
 impl RowReports {
     async fn read(tx: &Tx<'_>, ids: &[i64]) -> Result<Self> {
         let what = "read a subscription's members";
-        let members = tx.query(sql!("member_list"), &[&ids], what).await?;
+        let members = tx.query(sql!("admin/report/member_list"), &[&ids], what).await?;
         let members = by_subscription(&members, member_read).doing(what)?;
         let what = "read a subscription's shards";
-        let shards = tx.query(sql!("shard_list"), &[&ids], what).await?;
+        let shards = tx.query(sql!("admin/report/shard_list"), &[&ids], what).await?;
         let shards = by_subscription(&shards, shard_read).doing(what)?;
         let what = "count deliveries";
-        let counts = tx.query(sql!("delivery_counts"), &[&ids], what).await?;
+        let counts = tx.query(sql!("admin/report/delivery_counts"), &[&ids], what).await?;
         let counts = counts.iter().map(counts_read).collect::<Result<_, _>>().doing(what)?;
         let what = "read the parked keys";
-        let parked = tx.query(sql!("lane_parked"), &[&ids, &PARKED_SHOWN_MAX], what).await?;
+        let parked = tx.query(sql!("admin/report/lane_parked"), &[&ids, &PARKED_SHOWN_MAX], what).await?;
         Ok(Self { members, shards, counts, parked: by_subscription(&parked, parked_read).doing(what)? })
     }
 }

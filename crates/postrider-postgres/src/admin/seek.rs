@@ -32,7 +32,7 @@ pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor:
     // due times.
     let gone = match to {
         Start::Now => Vec::new(),
-        _ => tx.query(sql!("delivery_delete_above"), &[&id.0, &place.last_id.0], what).await?,
+        _ => tx.query(sql!("admin/seek/delivery_delete_above"), &[&id.0, &place.last_id.0], what).await?,
     };
     let beheaded: Vec<Lane> = gone.iter().map(lane_read).collect::<Result<_, _>>().doing(what)?;
     lane_advance(tx, id, &beheaded).await?;

@@ -27,7 +27,7 @@ pub(crate) async fn subscription_create(tx: &Tx<'_>, new: &NewSubscription) -> R
     let texts = new.texts();
     let row = tx
         .query_one(
-            sql!("subscription_create"),
+            sql!("admin/subscription/subscription_create"),
             &[
                 &new.name,
                 &JsonText(&texts.filter),
@@ -41,7 +41,7 @@ pub(crate) async fn subscription_create(tx: &Tx<'_>, new: &NewSubscription) -> R
         )
         .await?;
     let created = stored_read(&row).doing(what)?.parse()?;
-    tx.execute(sql!("shard_create"), &[&created.id.0, &i32::from(SHARDS)], what).await?;
+    tx.execute(sql!("admin/subscription/shard_create"), &[&created.id.0, &i32::from(SHARDS)], what).await?;
     position_put(tx, created.id, &place.of_all()).await?;
     Ok(created)
 }
@@ -66,7 +66,7 @@ pub(crate) async fn subscription_lock(tx: &Tx<'_>, name: &str) -> Result<Subscri
 
 async fn subscription_find(tx: &Tx<'_>, name: &str) -> Result<Option<Subscription>> {
     let what = "read a subscription";
-    let row = tx.query_opt(sql!("subscription_get"), &[&name], what).await?;
+    let row = tx.query_opt(sql!("admin/subscription/subscription_get"), &[&name], what).await?;
     let stored = row.as_ref().map(stored_read).transpose().doing(what)?;
     stored.map(StoredSubscription::parse).transpose()
 }
@@ -74,7 +74,7 @@ async fn subscription_find(tx: &Tx<'_>, name: &str) -> Result<Option<Subscriptio
 /// All subscriptions by name.
 pub(crate) async fn subscription_list(tx: &Tx<'_>) -> Result<Vec<Subscription>> {
     let what = "list the subscriptions";
-    let rows = tx.query(sql!("subscription_list"), &[], what).await?;
+    let rows = tx.query(sql!("admin/subscription/subscription_list"), &[], what).await?;
     rows.iter().map(|row| stored_read(row).doing(what)?.parse()).collect()
 }
 
@@ -96,10 +96,10 @@ pub(crate) async fn subscription_change(tx: &Tx<'_>, name: &str, change: &Change
     match change {
         Change::Tune(tuning) => {
             let tuning = tuning.to_text();
-            tx.execute(sql!("subscription_tune"), &[&id, &JsonText(&tuning)], what).await?
+            tx.execute(sql!("admin/subscription/subscription_tune"), &[&id, &JsonText(&tuning)], what).await?
         }
-        Change::Pause => tx.execute(sql!("subscription_pause"), &[&id], what).await?,
-        Change::Resume => tx.execute(sql!("subscription_resume"), &[&id], what).await?,
+        Change::Pause => tx.execute(sql!("admin/subscription/subscription_pause"), &[&id], what).await?,
+        Change::Resume => tx.execute(sql!("admin/subscription/subscription_resume"), &[&id], what).await?,
     };
     let changed = subscription_get(tx, name).await?;
     let limits = [&before, &changed].map(|subscription| subscription.tuning.queue.per_key);
@@ -118,9 +118,9 @@ pub(crate) async fn subscription_delete(tx: &Tx<'_>, name: &str, actor: &str) ->
     lock_retention(tx).await?;
     let id = subscription_lock(tx, name).await?.id;
     let what = "delete a subscription";
-    tx.execute(sql!("position_delete"), &[&id.0], what).await?;
-    tx.execute(sql!("queue_delete"), &[&id.0], what).await?;
-    tx.execute(sql!("subscription_delete"), &[&id.0], what).await?;
+    tx.execute(sql!("admin/subscription/position_delete"), &[&id.0], what).await?;
+    tx.execute(sql!("admin/subscription/queue_delete"), &[&id.0], what).await?;
+    tx.execute(sql!("admin/subscription/subscription_delete"), &[&id.0], what).await?;
     Entry { actor, action: "subscription_delete", detail: None }.write(tx, name).await
 }
 

@@ -13,7 +13,7 @@ pub async fn install(url: &str, script: &str) -> Result<()> {
     let client = connect(url).await?;
     client.batch_execute("create schema if not exists pgmq").await.doing(WHAT)?;
     client.batch_execute(script).await.doing(WHAT)?;
-    client.query(&*text(sql!("bare_pgmq_create")), &[]).await.map(drop).doing(WHAT)
+    client.query(&*text(sql!("bench/pgmq/bare_pgmq_create")), &[]).await.map(drop).doing(WHAT)
 }
 
 /// Sends so many messages with payloads of 100 bytes.
@@ -22,7 +22,7 @@ pub async fn fill(url: &str, messages: usize) -> Result<()> {
     let mut left = messages;
     while left > 0 {
         let batch = left.min(10_000);
-        client.query(&*text(sql!("bare_pgmq_send")), &[&(batch as i32)]).await.doing(WHAT)?;
+        client.query(&*text(sql!("bench/pgmq/bare_pgmq_send")), &[&(batch as i32)]).await.doing(WHAT)?;
         left -= batch;
     }
     client.batch_execute("vacuum analyze pgmq.q_bench").await.doing(WHAT)
@@ -48,8 +48,8 @@ pub async fn drain(url: &str, connections: usize, batch: usize) -> Result<(usize
 }
 
 async fn drain_by_one(client: Client, batch: i32) -> Result<usize> {
-    let read = client.prepare(&text(sql!("bare_pgmq_read"))).await.doing(WHAT)?;
-    let delete = client.prepare(&text(sql!("bare_pgmq_delete"))).await.doing(WHAT)?;
+    let read = client.prepare(&text(sql!("bench/pgmq/bare_pgmq_read"))).await.doing(WHAT)?;
+    let delete = client.prepare(&text(sql!("bench/pgmq/bare_pgmq_delete"))).await.doing(WHAT)?;
     let mut count = 0;
     loop {
         let rows = client.query(&read, &[&batch]).await.doing(WHAT)?;

@@ -92,7 +92,7 @@ pub async fn publication_create(url: &str, schema: &str) -> Result<()> {
 /// Removes a slot.
 pub async fn slot_drop(url: &str, slot: &str) -> Result<()> {
     let client = super::connect(url).await?;
-    client.query(&*super::text(sql!("slot_drop")), &[&slot]).await.map(drop).doing(super::WHAT)
+    client.query(&*super::text(sql!("wal/slot_drop")), &[&slot]).await.map(drop).doing(super::WHAT)
 }
 
 /// Commits so many transactions, each with so many events, on the server.

@@ -20,10 +20,11 @@ use crate::server::connect::connect;
 use crate::server::statement::Sql;
 use crate::server::values::At;
 
-const LOOK: Sql = sql!("inbox_look");
-const LOCK: Sql = sql!("inbox_make_lock");
-const MAKE: [Sql; 3] = [sql!("inbox_event_make"), sql!("inbox_seen_make"), sql!("inbox_seen_index")];
-const DELIVER: Sql = sql!("inbox_deliver");
+const LOOK: Sql = sql!("inbox/inbox_look");
+const LOCK: Sql = sql!("inbox/inbox_make_lock");
+const MAKE: [Sql; 3] =
+    [sql!("inbox/inbox_event_make"), sql!("inbox/inbox_seen_make"), sql!("inbox/inbox_seen_index")];
+const DELIVER: Sql = sql!("inbox/inbox_deliver");
 /// What stands in these statements for the two tables.
 const EVENT: &str = "inbox_event";
 const SEEN: &str = "inbox_seen";

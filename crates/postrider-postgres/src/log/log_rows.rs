@@ -75,7 +75,7 @@ pub(crate) async fn rows_read(
     let from = SnapshotValue(from.clone());
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
         [&stretch.above, &stretch.up_to, &from, &(asked as i64)];
-    let stream = session.stream(sql!("event_fetch").on_leaf(leaf), &parameters, WHAT).await?;
+    let stream = session.stream(sql!("log/event_fetch").on_leaf(leaf), &parameters, WHAT).await?;
     rows_take(session, leaf, stream, asked, appetite).await
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn log_look(
     let from = SnapshotValue(from.clone());
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
         [&stretch.above, &stretch.up_to, &from, &(asked as i64), &id.0];
-    let look = sql!("event_look").on_leaf(leaf).where_wal_is(session.wal_place());
+    let look = sql!("log/event_look").on_leaf(leaf).where_wal_is(session.wal_place());
     let stream = session.stream(look, &parameters, WHAT).await?;
     let mut read = Reading::new(asked);
     let mut probed = None;
@@ -183,7 +183,7 @@ impl Reading {
 /// Fetches the payloads that did not come with their rows. Their sizes are counted already.
 async fn payloads_add(session: &Session, leaf: u8, rows: &mut [LogRow], large: &[usize]) -> Result<()> {
     let ids: Vec<i64> = large.iter().map(|index| rows[*index].event.id.0).collect();
-    let found = session.query(sql!("event_payloads").on_leaf(leaf), &[&ids], WHAT).await?;
+    let found = session.query(sql!("log/event_payloads").on_leaf(leaf), &[&ids], WHAT).await?;
     let mut payloads: HashMap<i64, Bytes> = HashMap::with_capacity(found.len());
     for row in &found {
         let payload = payload_read(row, 1).doing(WHAT)?.unwrap_or_default();

@@ -19,13 +19,14 @@ pub(crate) const PROBE_COLUMNS: usize = 7;
 /// Looks, in a transaction that has no xid and has not looked before: the next xid is frozen within one. Nothing is
 /// written: no xid, no WAL.
 pub(crate) async fn probe(tx: &Tx<'_>) -> Result<Probe> {
-    let rows = tx.query(sql!("probe").where_wal_is(tx.wal_place()), &[&None::<i64>], WHAT).await?;
+    let rows = tx.query(sql!("log/probe").where_wal_is(tx.wal_place()), &[&None::<i64>], WHAT).await?;
     probe_read(&rows[0]).map(|(probe, _)| probe).doing(WHAT)
 }
 
 /// The same in a transaction of its own, for an owner, who learns how its subscription stands; none if it was deleted.
 pub(crate) async fn probe_for(session: &Session, id: SubscriptionId) -> Result<(Probe, Option<Standing>)> {
-    let rows = session.query(sql!("probe").where_wal_is(session.wal_place()), &[&Some(id.0)], WHAT).await?;
+    let rows =
+        session.query(sql!("log/probe").where_wal_is(session.wal_place()), &[&Some(id.0)], WHAT).await?;
     probe_read(&rows[0]).doing(WHAT)
 }
 
@@ -36,7 +37,7 @@ pub(crate) async fn flushed_for(
     id: SubscriptionId,
     inserted: Lsn,
 ) -> Result<Option<Option<Standing>>> {
-    let rows = session.query(sql!("flushed"), &[&PgLsn::from(inserted.0), &id.0], WHAT).await?;
+    let rows = session.query(sql!("log/flushed"), &[&PgLsn::from(inserted.0), &id.0], WHAT).await?;
     rows.first().map(|row| standing_read(row, 0)).transpose().doing(WHAT)
 }
 

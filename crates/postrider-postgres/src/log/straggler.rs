@@ -109,7 +109,7 @@ async fn past_emptied(session: &Session, window: &Window, above: i64) -> Result<
     if turns < LEAVES {
         return Ok(above);
     }
-    let rows = session.query(sql!("event_first"), &[&above], WHAT).await?;
+    let rows = session.query(sql!("log/event_first"), &[&above], WHAT).await?;
     let first: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose().doing(WHAT)?.flatten();
     Ok(first.map_or(end, |first| end.min(first - 1)).max(above))
 }
@@ -166,7 +166,7 @@ async fn late_read(
     let (leaf, asked) = (stretch.turn.leaf(), store.appetite.rows());
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
         [&stretch.above, &stretch.up_to, xids, &(asked as i64)];
-    let stream = session.stream(sql!("event_fetch_late").on_leaf(leaf), &parameters, WHAT).await?;
+    let stream = session.stream(sql!("log/event_fetch_late").on_leaf(leaf), &parameters, WHAT).await?;
     rows_take(session, leaf, stream, asked, &store.appetite).await
 }
 
@@ -180,7 +180,7 @@ impl Stragglers {
                 return Ok(known.indexed);
             }
         }
-        let rows = session.query(sql!("leaf_xid_index"), &[], WHAT).await?;
+        let rows = session.query(sql!("log/leaf_xid_index"), &[], WHAT).await?;
         let indexed = Leaves::read(&rows)?;
         let mut known = self.lock();
         (known.session, known.looked_at, known.indexed) = (session.id(), Some(Instant::now()), indexed);
@@ -212,7 +212,7 @@ pub(crate) async fn straggler_check(
     issued: i64,
 ) -> Result<Option<String>> {
     let ids = Ended::look(tx, floor, issued).await?.ids_between(floor, issued);
-    let indexed = Leaves::read(&tx.query(sql!("leaf_xid_index"), &[], WHAT).await?)?;
+    let indexed = Leaves::read(&tx.query(sql!("log/leaf_xid_index"), &[], WHAT).await?)?;
     let advice = index_advice(&options.schema, floor, issued, indexed);
     Ok((ids > options.straggler_budget && !advice.is_empty()).then(|| {
         format!(
@@ -251,7 +251,7 @@ impl Ended {
         let mut ended = HashMap::new();
         let current = Turn::of(EventId(up_to));
         for stretch in stretches(above, up_to, EventId(up_to)).filter(|stretch| stretch.turn != current) {
-            let newest = sql!("event_newest").on_leaf(stretch.turn.leaf());
+            let newest = sql!("log/event_newest").on_leaf(stretch.turn.leaf());
             let rows = server.ask(newest, &[&stretch.above, &stretch.up_to], WHAT).await?;
             let last = rows.first().map(|row| row.try_get(0)).transpose().doing(WHAT)?;
             ended.insert(stretch.turn.number(), last.unwrap_or(stretch.above));
@@ -348,7 +348,7 @@ mod tests {
             database.query(insert);
             let way = Way::new(options.pooler);
             let mut reader = Session::connect(&options, &way, Role::Reader).await.unwrap();
-            let statement = sql!("event_fetch_late").on_leaf(0).text(&options.schema).into_owned();
+            let statement = sql!("log/event_fetch_late").on_leaf(0).text(&options.schema).into_owned();
             let prepare = format!("set plan_cache_mode = force_generic_plan; prepare late as {statement}");
             let tx = reader.begin().await.unwrap();
             tx.run(&prepare, WHAT).await.unwrap();

@@ -27,22 +27,25 @@ pub(crate) fn standing_read(row: &Row, first: usize) -> Result<Option<Standing>,
 
 /// The standing of a subscription as one statement sees it.
 pub(crate) async fn standing(session: &Session, hold: &Hold) -> Result<Option<Standing>> {
-    let rows = session.query(sql!("fence"), &[&hold.subscription.id.0], WHAT).await?;
+    let rows = session.query(sql!("ownership/fence/fence"), &[&hold.subscription.id.0], WHAT).await?;
     rows.first().map_or(Ok(None), |row| standing_read(row, 0)).doing(WHAT)
 }
 
 /// Looks at every shard of a hold whose fence has moved.
 pub(crate) async fn look_again(session: &Session, hold: &Hold) -> Result<Standing> {
-    judge(hold, &session.query(sql!("fence_shards"), &[&hold.subscription.id.0], WHAT).await?)
+    judge(hold, &session.query(sql!("ownership/fence/fence_shards"), &[&hold.subscription.id.0], WHAT).await?)
 }
 
 /// Refuses an owner that has lost a shard since. The subscription's lock is held, so that nobody can take over
 /// before the transaction ends.
 pub(crate) async fn fence(tx: &Tx<'_>, hold: &Hold, known: i64) -> Result<Standing> {
-    let row = tx.query_opt(sql!("fence"), &[&hold.subscription.id.0], WHAT).await?;
+    let row = tx.query_opt(sql!("ownership/fence/fence"), &[&hold.subscription.id.0], WHAT).await?;
     match row.as_ref().map_or(Ok(None), |row| standing_read(row, 0)).doing(WHAT)? {
         Some(standing) if standing.fence == known => Ok(standing),
-        _ => judge(hold, &tx.query(sql!("fence_shards"), &[&hold.subscription.id.0], WHAT).await?),
+        _ => judge(
+            hold,
+            &tx.query(sql!("ownership/fence/fence_shards"), &[&hold.subscription.id.0], WHAT).await?,
+        ),
     }
 }
 

@@ -24,24 +24,28 @@ use crate::server::session::{Ask, Tx};
 /// Keeps positions from appearing below what retention is about to remove: taken by retention, and by whoever
 /// creates a subscription or moves it back.
 pub(crate) async fn lock_retention(tx: &Tx<'_>) -> Result<()> {
-    tx.query(sql!("lock_retention"), &[], "wait for retention").await.map(drop)
+    tx.query(sql!("ownership/lock/lock_retention"), &[], "wait for retention").await.map(drop)
 }
 
 /// For those who move a subscription, or change rows that are not theirs: alone.
 pub(crate) async fn lock_subscription(tx: &Tx<'_>, id: SubscriptionId) -> Result<()> {
-    tx.query(sql!("lock_subscription"), &[&id.0], "wait for the subscription").await.map(drop)
+    tx.query(sql!("ownership/lock/lock_subscription"), &[&id.0], "wait for the subscription").await.map(drop)
 }
 
 /// For an owner's settle: beside the settles of other owners, but never beside a change of the owner of its shards.
 /// Whoever takes them over waits for it and reads what it wrote.
 pub(crate) async fn lock_settle(tx: &Tx<'_>, id: SubscriptionId, member: MemberId) -> Result<()> {
-    tx.query(sql!("lock_settle"), &[&id.0, &member.0], "wait for the subscription").await.map(drop)
+    tx.query(sql!("ownership/lock/lock_settle"), &[&id.0, &member.0], "wait for the subscription")
+        .await
+        .map(drop)
 }
 
 /// For those who change who owns shards: alone with their owners, so that other members are not disturbed.
 pub(crate) async fn lock_members(tx: &Tx<'_>, id: SubscriptionId, members: &[MemberId]) -> Result<()> {
     let members: Vec<i64> = members.iter().map(|member| member.0).collect();
-    tx.query(sql!("lock_members"), &[&id.0, &members], "wait for the owners of shards").await.map(drop)
+    tx.query(sql!("ownership/lock/lock_members"), &[&id.0, &members], "wait for the owners of shards")
+        .await
+        .map(drop)
 }
 
 /// A session that holds advisory locks of the store.
@@ -64,7 +68,7 @@ impl fmt::Display for Holder {
 /// Those who keep others from some lock of the store, or have no business with one; a few at the most.
 pub(crate) async fn holders(ask: &impl Ask) -> Result<Vec<Holder>> {
     let what = "ask who holds locks";
-    let rows = ask.ask(sql!("lock_holders"), &[], what).await?;
+    let rows = ask.ask(sql!("ownership/lock/lock_holders"), &[], what).await?;
     let holder = |row: &Row| {
         Ok(Holder {
             pid: row.try_get(0)?,

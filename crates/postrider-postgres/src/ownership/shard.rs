@@ -27,11 +27,11 @@ pub(crate) async fn survey(tx: &Tx<'_>, name: &str, member: MemberId, stands: bo
     let what = "find who holds the shards";
     let id = subscription_get(tx, name).await?.id;
     if stands {
-        tx.execute(sql!("standing_put"), &[&id.0, &member.0], what).await?;
+        tx.execute(sql!("ownership/shard/standing_put"), &[&id.0, &member.0], what).await?;
     }
     // Afterwards: one that was forgotten meanwhile does not stand.
     member_check(tx, member).await?;
-    let row = tx.query_one(sql!("shard_survey"), &[&id.0, &member.0], what).await?;
+    let row = tx.query_one(sql!("ownership/shard/shard_survey"), &[&id.0, &member.0], what).await?;
     let members: Vec<i64> = row.try_get(0).doing(what)?;
     let owners: Vec<Option<i64>> = row.try_get(1).doing(what)?;
     let silent: Vec<i16> = row.try_get(2).doing(what)?;
@@ -58,11 +58,12 @@ pub(crate) async fn shards_take(
     }
     let gone: Vec<i64> =
         before.owners.iter().filter(|owner| **owner != member).map(|owner| owner.0).collect();
-    tx.query(sql!("session_end_stale"), &[&id.0, &gone], "end what an owner has left open").await?;
+    tx.query(sql!("ownership/shard/session_end_stale"), &[&id.0, &gone], "end what an owner has left open")
+        .await?;
     lock_members(tx, id, &before.owners).await?;
     // Whoever loses shards is forgotten, or spared if it has beaten just now: it cannot beat again and trust in a lease
     // that did not protect them.
-    tx.execute(sql!("member_forget"), &[&gone, &member.0], WHAT).await?;
+    tx.execute(sql!("ownership/shard/member_forget"), &[&gone, &member.0], WHAT).await?;
     // Read again: it may have been changed while the locks were waited for. Of owners that came in between no lock is
     // held, so that their shards are left to them.
     let subscription = subscription_get(tx, name).await?;
@@ -72,7 +73,7 @@ pub(crate) async fn shards_take(
         free.owners.iter().filter(|owner| before.owners.contains(owner)).map(|owner| owner.0).collect();
     let mut shards: Vec<(Shard, Epoch)> = Vec::with_capacity(usize::from(SHARDS));
     let parameters: [&(dyn ToSql + Sync); 4] = [&id.0, &member.0, &(free.shards.0 as i64), &owners];
-    for row in tx.query(sql!("shard_take"), &parameters, WHAT).await? {
+    for row in tx.query(sql!("ownership/shard/shard_take"), &parameters, WHAT).await? {
         let shard = Shard(row.try_get::<_, i16>(0).doing(WHAT)? as u16);
         shards.push((shard, Epoch(row.try_get(1).doing(WHAT)?)));
     }
@@ -107,7 +108,7 @@ struct Free {
 impl Free {
     async fn look(tx: &Tx<'_>, id: SubscriptionId, member: MemberId, wanted: ShardSet) -> Result<Self> {
         let mut free = Self { shards: ShardSet::default(), owners: Vec::new() };
-        for row in tx.query(sql!("shard_owners"), &[&id.0, &member.0], WHAT).await? {
+        for row in tx.query(sql!("ownership/shard/shard_owners"), &[&id.0, &member.0], WHAT).await? {
             let shard = Shard(row.try_get::<_, i16>(0).doing(WHAT)? as u16);
             let owner = row.try_get::<_, Option<i64>>(1).doing(WHAT)?.map(MemberId);
             let lives: bool = row.try_get(2).doing(WHAT)?;
@@ -139,14 +140,15 @@ pub(crate) async fn shards_free(
     shards: ShardSet,
 ) -> Result<()> {
     let (from, bits) = (from.map(|member| member.0), shards.0 as i64);
-    tx.execute(sql!("shard_free"), &[&id.0, &from, &bits], "free a subscription's shards").await?;
+    tx.execute(sql!("ownership/shard/shard_free"), &[&id.0, &from, &bits], "free a subscription's shards")
+        .await?;
     fence_move(tx, id).await?;
     reap(tx, id, shards).await
 }
 
 /// Makes every owner look again.
 pub(crate) async fn fence_move(tx: &Tx<'_>, id: SubscriptionId) -> Result<Standing> {
-    let row = tx.query_one(sql!("subscription_fence"), &[&id.0], WHAT).await?;
+    let row = tx.query_one(sql!("ownership/shard/subscription_fence"), &[&id.0], WHAT).await?;
     let standing = standing_read(&row, 0).doing(WHAT)?;
     Ok(standing.expect("the fence of a subscription is never null"))
 }
@@ -154,5 +156,7 @@ pub(crate) async fn fence_move(tx: &Tx<'_>, id: SubscriptionId) -> Result<Standi
 /// Makes what was handed out pending again.
 async fn reap(tx: &Tx<'_>, id: SubscriptionId, shards: ShardSet) -> Result<()> {
     let bits = shards.0 as i64;
-    tx.execute(sql!("delivery_reap"), &[&id.0, &bits], "take back what was handed out").await.map(drop)
+    tx.execute(sql!("ownership/shard/delivery_reap"), &[&id.0, &bits], "take back what was handed out")
+        .await
+        .map(drop)
 }

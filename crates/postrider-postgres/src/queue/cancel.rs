@@ -29,7 +29,9 @@ pub(super) async fn delivery_cancel(
             return Ok(None);
         };
         let cancelled = if row.leased {
-            let told = tx.execute(sql!("claim_cancel"), &[&row.token, &letter.event_id.0], WHAT).await?;
+            let told = tx
+                .execute(sql!("queue/cancel/claim_cancel"), &[&row.token, &letter.event_id.0], WHAT)
+                .await?;
             (told > 0).then_some(Cancelled::Told)
         } else {
             remove(tx, &subscription, &row, letter.event_id).await?
@@ -55,7 +57,7 @@ async fn remove(
     // Before the row: whoever takes the head away may be about to make this one the next.
     let lanes: Vec<_> = row.lane.clone().into_iter().collect();
     lanes_alone(tx, id, &lanes).await?;
-    let locked = tx.query_opt(sql!("queued_unleased"), &[&id.0, &row.id.0], WHAT).await?;
+    let locked = tx.query_opt(sql!("queue/letters/queued_unleased"), &[&id.0, &row.id.0], WHAT).await?;
     if locked.is_none() {
         return Ok(None);
     }
@@ -63,7 +65,7 @@ async fn remove(
         let left: Vec<EventId> = row.spans.iter().filter(|other| *other != event).collect();
         block_apart(tx, id, row.id, &left).await?;
     } else {
-        tx.execute(sql!("queued_drop"), &[&id.0, &vec![row.id.0]], WHAT).await?;
+        tx.execute(sql!("queue/sweep/queued_drop"), &[&id.0, &vec![row.id.0]], WHAT).await?;
         let lanes: Vec<Rest> = lanes.into_iter().map(Rest::all).collect();
         lanes_next(tx, subscription, &lanes).await?;
     }

@@ -41,13 +41,13 @@ pub(super) async fn claim(
     let limit = Limit::of(subscription);
     let (claim, rows) = if limit.is_none() {
         let claim = NewClaim::new(id, member, ask, ask.events, store.hints.fly(id, ask.again > 0));
-        let rows = session.change(sql!("queued_claim"), &claim.parameters(), WHAT).await?;
+        let rows = session.change(sql!("queue/feed/queued_claim"), &claim.parameters(), WHAT).await?;
         (claim, rows)
     } else {
         let tx = session.begin().await?;
         let events = limit.events_left(&tx, id, ask.events).await?;
         let claim = NewClaim::new(id, member, ask, events, store.hints.fly(id, ask.again > 0));
-        let rows = tx.query(sql!("queued_claim"), &claim.parameters(), WHAT).await?;
+        let rows = tx.query(sql!("queue/feed/queued_claim"), &claim.parameters(), WHAT).await?;
         limit.spend(&tx, id, events_of_rows(&rows)?).await?;
         tx.commit(WHAT).await?;
         (claim, rows)
@@ -145,7 +145,7 @@ async fn superseded(store: &Inner, replaceable: &[i64]) -> Result<Vec<EventId>> 
         return Ok(Vec::new());
     }
     let reader = store.reader.session().await?;
-    let rows = reader.query(sql!("superseded_list"), &[&replaceable], WHAT).await?;
+    let rows = reader.query(sql!("queue/claim/superseded_list"), &[&replaceable], WHAT).await?;
     rows.iter().map(|row| row.try_get(0).map(EventId).doing(WHAT)).collect()
 }
 
@@ -161,7 +161,8 @@ fn events_of_rows(rows: &[Row]) -> Result<usize> {
 async fn front_look(session: &mut Session, id: SubscriptionId, hints: &Hints) -> Result<()> {
     let now = Instant::now();
     let Some(scan) = hints.front_due(id, now) else { return Ok(()) };
-    let rows = session.change(sql!("queue_front_move"), &[&id.0, &scan.ranks, &scan.lows], WHAT).await?;
+    let rows =
+        session.change(sql!("queue/claim/queue_front_move"), &[&id.0, &scan.ranks, &scan.lows], WHAT).await?;
     let fronts: BTreeMap<i16, i64> = rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)?;
     hints.front_found(id, fronts, now);
     Ok(())
@@ -190,9 +191,9 @@ impl Limit {
         if self.is_none() {
             return Ok(left);
         }
-        tx.query(sql!("queue_claim_lock"), &[&id.0], WHAT).await?;
+        tx.query(sql!("queue/claim/queue_claim_lock"), &[&id.0], WHAT).await?;
         if let Some(total) = self.total {
-            let row = tx.query_one(sql!("claim_leased"), &[&id.0], WHAT).await?;
+            let row = tx.query_one(sql!("queue/claim/claim_leased"), &[&id.0], WHAT).await?;
             let leased: i64 = row.try_get(0).doing(WHAT)?;
             left = left.min((total as usize).saturating_sub(leased.max(0) as usize));
         }
@@ -208,7 +209,9 @@ impl Limit {
         let saved = saved(tx, id).await?.min(interval(rate, rate.burst));
         let spent = interval(rate, u32::try_from(events).unwrap_or(u32::MAX));
         let (ahead, behind) = (spent.saturating_sub(saved), saved.saturating_sub(spent));
-        tx.execute(sql!("queue_pace_put"), &[&id.0, &For(ahead), &For(behind)], WHAT).await.map(drop)
+        tx.execute(sql!("queue/claim/queue_pace_put"), &[&id.0, &For(ahead), &For(behind)], WHAT)
+            .await
+            .map(drop)
     }
 }
 
@@ -219,7 +222,7 @@ fn interval(rate: Rate, events: u32) -> Duration {
 
 /// For how long nothing has begun that might have; all of it before the first.
 async fn saved(tx: &Tx<'_>, id: SubscriptionId) -> Result<Duration> {
-    let row = tx.query_opt(sql!("queue_pace_get"), &[&id.0], WHAT).await?;
+    let row = tx.query_opt(sql!("queue/claim/queue_pace_get"), &[&id.0], WHAT).await?;
     let Some(row) = row else { return Ok(Duration::MAX) };
     let seconds: f64 = row.try_get(0).doing(WHAT)?;
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO))
@@ -277,7 +280,7 @@ impl Found {
 pub(super) async fn extend(tx: &Tx<'_>, tokens: &[Token]) -> Result<Vec<Extended>> {
     let what = "extend leases";
     let tokens: Vec<i64> = tokens.iter().map(|token| token.0).collect();
-    let rows = tx.query(sql!("claim_extend"), &[&tokens], what).await?;
+    let rows = tx.query(sql!("queue/claim/claim_extend"), &[&tokens], what).await?;
     let read = |row: &Row| {
         let cancelled: Option<Vec<i64>> = row.try_get(1)?;
         let cancelled = cancelled.unwrap_or_default().into_iter().map(EventId).collect();

@@ -35,11 +35,11 @@ const FEED_TRIES: u32 = 5;
 pub(super) async fn fed(tx: &Tx<'_>, hold: &Hold) -> Result<Fed> {
     let what = "look at a queue";
     let id = hold.subscription.id.0;
-    let row = tx.query_one(sql!("queued_newest"), &[&id], what).await?;
+    let row = tx.query_one(sql!("queue/feed/queued_newest"), &[&id], what).await?;
     let newest = row.try_get(0).doing(what)?;
     let mut fed = Fed { front: front(tx, hold.subscription.id).await?, tenants: Vec::new(), newest };
     if hold.subscription.tuning.queue.fair != Fair::Nobody {
-        let rows = tx.query(sql!("queued_tenants"), &[&id], what).await?;
+        let rows = tx.query(sql!("queue/feed/queued_tenants"), &[&id], what).await?;
         let read = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
         fed.tenants = rows.iter().map(read).collect::<Result<_, _>>().doing(what)?;
     }
@@ -48,7 +48,7 @@ pub(super) async fn fed(tx: &Tx<'_>, hold: &Hold) -> Result<Fed> {
 
 /// Where the queue stands.
 pub(super) async fn front(tx: &Tx<'_>, id: SubscriptionId) -> Result<Option<i64>> {
-    tx.query_one(sql!("queued_front"), &[&id.0], WHAT).await?.try_get(0).doing(WHAT)
+    tx.query_one(sql!("queue/feed/queued_front"), &[&id.0], WHAT).await?.try_get(0).doing(WHAT)
 }
 
 /// What a feed has done.
@@ -149,31 +149,37 @@ impl Plan<'_> {
                 steps.push((sql, parameters));
             }
         };
-        step(true, sql!("feed_begin"), &begin);
-        step(true, sql!("hold_check"), &check);
+        step(true, sql!("queue/feed/feed_begin"), &begin);
+        step(true, sql!("queue/feed/hold_check"), &check);
         for position in &positions {
-            step(true, sql!("position_put"), position);
+            step(true, sql!("settle/position/position_put"), position);
         }
-        step(!self.new_ranks.is_empty(), sql!("queue_front_put"), &ranks);
-        step(!buckets.is_empty(), sql!("queue_lane_take"), &lanes);
-        step(!self.columns.ids.is_empty(), sql!("queued_feed"), &rows);
-        step(fair, sql!("queued_front"), &front);
-        step(claim.is_some(), sql!("queued_claim"), claim.as_ref().map_or(&[], |claim| claim));
+        step(!self.new_ranks.is_empty(), sql!("queue/feed/queue_front_put"), &ranks);
+        step(!buckets.is_empty(), sql!("queue/feed/queue_lane_take"), &lanes);
+        step(!self.columns.ids.is_empty(), sql!("queue/feed/queued_feed"), &rows);
+        step(fair, sql!("queue/feed/queued_front"), &front);
+        step(claim.is_some(), sql!("queue/feed/queued_claim"), claim.as_ref().map_or(&[], |claim| claim));
         let answers = tx.fly(&steps, WHAT).await?;
         let mut answers: HashMap<Sql, Vec<Row>> = steps.iter().map(|(sql, _)| *sql).zip(answers).collect();
         let mut answer = |sql| answers.remove(&sql).unwrap_or_default();
-        let paused =
-            answer(sql!("hold_check")).first().map_or(Ok(false), |row| row.try_get(0)).doing(WHAT)?;
-        let front =
-            answer(sql!("queued_front")).first().map_or(Ok(None), |row| row.try_get(0)).doing(WHAT)?;
-        let floors =
-            answer(sql!("queued_feed")).first().map_or(Ok(None), |row| row.try_get(0)).doing(WHAT)?;
+        let paused = answer(sql!("queue/feed/hold_check"))
+            .first()
+            .map_or(Ok(false), |row| row.try_get(0))
+            .doing(WHAT)?;
+        let front = answer(sql!("queue/feed/queued_front"))
+            .first()
+            .map_or(Ok(None), |row| row.try_get(0))
+            .doing(WHAT)?;
+        let floors = answer(sql!("queue/feed/queued_feed"))
+            .first()
+            .map_or(Ok(None), |row| row.try_get(0))
+            .doing(WHAT)?;
         Ok(Answers {
             standing: Standing { fence: known, paused },
-            taken: buckets_taken(&answer(sql!("queue_lane_take")))?,
+            taken: buckets_taken(&answer(sql!("queue/feed/queue_lane_take")))?,
             floors: floors.unwrap_or_default(),
             front,
-            claimed: answer(sql!("queued_claim")),
+            claimed: answer(sql!("queue/feed/queued_claim")),
         })
     }
 }

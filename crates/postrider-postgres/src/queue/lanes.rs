@@ -54,7 +54,7 @@ pub(crate) async fn lanes_share(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Rest])
         return Ok(());
     }
     let buckets: Vec<i32> = lanes.iter().map(|rest| bucket(&rest.lane)).collect();
-    tx.query(sql!("queue_lane_share"), &[&id.0, &buckets], WHAT).await.map(drop)
+    tx.query(sql!("queue/lanes/queue_lane_share"), &[&id.0, &buckets], WHAT).await.map(drop)
 }
 
 /// The same alone, for those who put rows in or take such out that wait: they wait for whoever takes a head away, which
@@ -64,7 +64,7 @@ pub(crate) async fn lanes_alone(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane])
         return Ok(());
     }
     let buckets: Vec<i32> = lanes.iter().map(bucket).collect();
-    tx.query(sql!("queue_lane_alone"), &[&id.0, &buckets], WHAT).await.map(drop)
+    tx.query(sql!("queue/lanes/queue_lane_alone"), &[&id.0, &buckets], WHAT).await.map(drop)
 }
 
 /// Those of some lanes from which nobody is just taking a head away, until the transaction ends; and the others.
@@ -77,7 +77,8 @@ pub(super) async fn lanes_take(
         return Ok((lanes, Vec::new()));
     }
     let buckets: Vec<i32> = lanes.iter().map(|rest| bucket(&rest.lane)).collect();
-    let taken = buckets_taken(&tx.query(sql!("queue_lane_take"), &[&id.0, &buckets], WHAT).await?)?;
+    let taken =
+        buckets_taken(&tx.query(sql!("queue/feed/queue_lane_take"), &[&id.0, &buckets], WHAT).await?)?;
     Ok(lanes.into_iter().partition(|rest| taken.contains(&bucket(&rest.lane))))
 }
 
@@ -130,7 +131,7 @@ pub(super) async fn lanes_replace(
 async fn lanes_promote(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Rest]) -> Result<Vec<Ready>> {
     let (keys, lates) = columns(lanes.iter().map(|rest| &rest.lane));
     let floors: Vec<i64> = lanes.iter().map(|rest| rest.floor).collect();
-    let rows = tx.query(sql!("queue_lane_next"), &[&id.0, &keys, &lates, &floors], WHAT).await?;
+    let rows = tx.query(sql!("queue/lanes/queue_lane_next"), &[&id.0, &keys, &lates, &floors], WHAT).await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
@@ -143,7 +144,9 @@ async fn lanes_fill(
 ) -> Result<Vec<Ready>> {
     let (keys, lates) = columns(lanes.iter().copied());
     let buckets: Vec<i32> = lanes.iter().map(|lane| bucket(lane)).collect();
-    let rows = tx.query(sql!("queue_lane_fill"), &[&id.0, &keys, &lates, &taken, &buckets], WHAT).await?;
+    let rows = tx
+        .query(sql!("queue/lanes/queue_lane_fill"), &[&id.0, &keys, &lates, &taken, &buckets], WHAT)
+        .await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
@@ -152,9 +155,9 @@ async fn lanes_fill(
 pub(crate) async fn lanes_retune(tx: &Tx<'_>, subscription: &Subscription) -> Result<()> {
     let id = subscription.id;
     let all: Vec<i32> = (0..i32::from(BUCKETS)).collect();
-    tx.query(sql!("queue_lane_share"), &[&id.0, &all], WHAT).await?;
+    tx.query(sql!("queue/lanes/queue_lane_share"), &[&id.0, &all], WHAT).await?;
     if let Some(heads) = subscription.tuning.queue.per_key {
-        tx.execute(sql!("queue_lane_demote"), &[&id.0, &i64::from(heads)], WHAT).await?;
+        tx.execute(sql!("queue/lanes/queue_lane_demote"), &[&id.0, &i64::from(heads)], WHAT).await?;
     }
     loop {
         let lanes: Vec<Rest> = lanes_headless(tx, id).await?.into_iter().map(Rest::all).collect();
@@ -168,7 +171,7 @@ pub(crate) async fn lanes_retune(tx: &Tx<'_>, subscription: &Subscription) -> Re
 /// Lanes in which rows wait for nobody.
 pub(super) async fn lanes_headless(tx: &Tx<'_>, id: SubscriptionId) -> Result<Vec<Lane>> {
     let most = limits::SWEEP_ROWS_MAX as i64;
-    let rows = tx.query(sql!("queue_lane_headless"), &[&id.0, &most], WHAT).await?;
+    let rows = tx.query(sql!("queue/lanes/queue_lane_headless"), &[&id.0, &most], WHAT).await?;
     rows.iter().map(lane_read).collect::<Result<_, _>>().doing(WHAT)
 }
 

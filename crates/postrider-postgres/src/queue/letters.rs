@@ -26,7 +26,8 @@ pub(crate) async fn queue_replay(
     behind_all: i64,
 ) -> Result<Vec<Row>> {
     let what = "replay dead letters";
-    let rows = tx.query(sql!("queued_replay"), &[&subscriptions, &events, &behind_all], what).await?;
+    let rows =
+        tx.query(sql!("queue/letters/queued_replay"), &[&subscriptions, &events, &behind_all], what).await?;
     lanes_go_on(tx, queues, &rows, what).await?;
     Ok(rows)
 }
@@ -38,7 +39,7 @@ pub(crate) async fn queue_discard(
     (subscriptions, events): (&[i64], &[i64]),
 ) -> Result<Vec<Row>> {
     let what = "discard dead letters";
-    let rows = tx.query(sql!("queued_discard"), &[&subscriptions, &events], what).await?;
+    let rows = tx.query(sql!("queue/letters/queued_discard"), &[&subscriptions, &events], what).await?;
     lanes_go_on(tx, queues, &rows, what).await?;
     Ok(rows)
 }
@@ -68,7 +69,11 @@ pub(crate) async fn block_open(
     block: EventId,
     pairs: Option<Vec<i64>>,
 ) -> Result<bool> {
-    if tx.query_opt(sql!("queued_unleased"), &[&id.0, &block.0], "open a block").await?.is_none() {
+    if tx
+        .query_opt(sql!("queue/letters/queued_unleased"), &[&id.0, &block.0], "open a block")
+        .await?
+        .is_none()
+    {
         return Ok(false);
     }
     let events: Vec<EventId> = spans_of(block, pairs)?.iter().collect();
@@ -79,7 +84,7 @@ pub(crate) async fn block_open(
 pub(crate) async fn queue_cut(tx: &Tx<'_>, subscription: &Subscription, last_id: EventId) -> Result<()> {
     let id = subscription.id;
     let what = "move a subscription";
-    let rows = tx.query(sql!("queued_above"), &[&id.0, &last_id.0], what).await?;
+    let rows = tx.query(sql!("queue/letters/queued_above"), &[&id.0, &last_id.0], what).await?;
     let mut gone: Vec<i64> = Vec::new();
     let mut closed: HashMap<i64, (i32, i32)> = HashMap::new();
     for row in &rows {
@@ -97,15 +102,20 @@ pub(crate) async fn queue_cut(tx: &Tx<'_>, subscription: &Subscription, last_id:
             Some(left) => {
                 let pairs = (left.count() > 1).then(|| left.to_pairs());
                 let (last, count) = (left.last().0, left.count() as i16);
-                tx.execute(sql!("queued_shorten"), &[&id.0, &event.0, &last, &count, &pairs], what).await?;
+                tx.execute(
+                    sql!("queue/letters/queued_shorten"),
+                    &[&id.0, &event.0, &last, &count, &pairs],
+                    what,
+                )
+                .await?;
             }
         }
     }
-    tx.execute(sql!("queued_drop"), &[&id.0, &gone], what).await?;
+    tx.execute(sql!("queue/sweep/queued_drop"), &[&id.0, &gone], what).await?;
     let tokens: Vec<i64> = closed.keys().copied().collect();
     let (rows, events): (Vec<i32>, Vec<i32>) = closed.values().copied().unzip();
     let none: Vec<i64> = Vec::new();
-    tx.execute(sql!("claim_close"), &[&tokens, &rows, &events, &none], what).await?;
+    tx.execute(sql!("queue/letters/claim_close"), &[&tokens, &rows, &events, &none], what).await?;
     let lanes: Vec<Rest> = lanes_headless(tx, id).await?.into_iter().map(Rest::all).collect();
     // Not alone: somebody who has the bucket may wait for a row that is gone. Whoever feeds again looks at all lanes.
     lanes_share(tx, id, &lanes).await?;

@@ -62,7 +62,7 @@ pub(crate) async fn queued_of_event(
     event: EventId,
     of: Option<SubscriptionId>,
 ) -> Result<HashMap<SubscriptionId, InQueue>> {
-    let rows = tx.query(sql!("queued_of_event"), &[&event.0, &of.map(|id| id.0)], WHAT).await?;
+    let rows = tx.query(sql!("queue/look/queued_of_event"), &[&event.0, &of.map(|id| id.0)], WHAT).await?;
     let mut found = HashMap::new();
     for row in &rows {
         let (id, row) = InQueue::read(row)?;
@@ -75,7 +75,9 @@ pub(crate) async fn queued_of_event(
 
 /// Who is first in the lane in which a row waits.
 pub(crate) async fn queue_head(tx: &Tx<'_>, id: SubscriptionId, lane: &Lane) -> Result<Option<EventId>> {
-    let row = tx.query_opt(sql!("queue_lane_head"), &[&id.0, &lane.key.as_str(), &lane.late], WHAT).await?;
+    let row = tx
+        .query_opt(sql!("queue/look/queue_lane_head"), &[&id.0, &lane.key.as_str(), &lane.late], WHAT)
+        .await?;
     row.map(|row| row.try_get(0).map(EventId).doing(WHAT)).transpose()
 }
 
@@ -98,14 +100,14 @@ impl Kept {
 
 /// What handlers have kept of an event, by subscription.
 pub(crate) async fn results_of(tx: &Tx<'_>, event: EventId) -> Result<HashMap<SubscriptionId, Kept>> {
-    let rows = tx.query(sql!("result_get"), &[&event.0], WHAT).await?;
+    let rows = tx.query(sql!("queue/look/result_get"), &[&event.0], WHAT).await?;
     let read = |row: &Row| Ok((SubscriptionId(row.try_get(0)?), Kept::read(row)?));
     rows.iter().map(read).collect::<Result<_, _>>().doing(WHAT)
 }
 
 /// How many events wait in the queues of some subscriptions, and how many are in somebody's hands.
 pub(crate) async fn queued_counts(tx: &Tx<'_>, ids: &[i64]) -> Result<HashMap<SubscriptionId, (u64, u64)>> {
-    let rows = tx.query(sql!("queued_counts"), &[&ids], WHAT).await?;
+    let rows = tx.query(sql!("queue/look/queued_counts"), &[&ids], WHAT).await?;
     let count = |row: &Row, column| row.try_get::<_, i64>(column).map(|count| count.max(0) as u64);
     let read = |row: &Row| Ok((SubscriptionId(row.try_get(0)?), (count(row, 1)?, count(row, 2)?)));
     rows.iter().map(read).collect::<Result<_, _>>().doing(WHAT)

@@ -22,5 +22,7 @@ pub(super) async fn progress_put<'a>(
     if events.is_empty() {
         return Ok(());
     }
-    tx.execute(sql!("progress_put"), &[&subscriptions, &events, &notes, &percents], WHAT).await.map(drop)
+    tx.execute(sql!("queue/progress/progress_put"), &[&subscriptions, &events, &notes, &percents], WHAT)
+        .await
+        .map(drop)
 }

@@ -46,13 +46,14 @@ pub(super) async fn events_of(
     }
     let mut events = HashMap::new();
     for (leaf, (firsts, lasts)) in &by_leaf {
-        let found = session.query(sql!("event_of_spans").on_leaf(*leaf), &[firsts, lasts], WHAT).await?;
+        let found =
+            session.query(sql!("queue/rows/event_of_spans").on_leaf(*leaf), &[firsts, lasts], WHAT).await?;
         take(&found, &mut events).doing(WHAT)?;
     }
     let missing: Vec<i64> =
         rows.flat_map(Spans::iter).filter(|id| !events.contains_key(id)).map(|id| id.0).collect();
     if !missing.is_empty() {
-        let found = session.query(sql!("event_kept"), &[&missing], WHAT).await?;
+        let found = session.query(sql!("settle/due/event_kept"), &[&missing], WHAT).await?;
         take(&found, &mut events).doing(WHAT)?;
     }
     Ok(events)

@@ -95,9 +95,9 @@ async fn rows_done(
     }
     let (ids, tokens) = names(rows);
     let gone = if tokens.iter().all(|token| *token == tokens[0]) {
-        tx.query(sql!("queued_done_one"), &[&id.0, &ids, &tokens[0]], WHAT).await?
+        tx.query(sql!("queue/settle/queued_done_one"), &[&id.0, &ids, &tokens[0]], WHAT).await?
     } else {
-        tx.query(sql!("queued_done"), &[&id.0, &ids, &tokens], WHAT).await?
+        tx.query(sql!("queue/settle/queued_done"), &[&id.0, &ids, &tokens], WHAT).await?
     };
     let mut found = HashSet::with_capacity(gone.len());
     for row in &gone {
@@ -121,7 +121,7 @@ async fn rows_acked(
     }
     let (ids, tokens) = names(rows);
     let mut found = HashSet::new();
-    for row in &tx.query(sql!("claim_cancelled"), &[&tokens], WHAT).await? {
+    for row in &tx.query(sql!("queue/settle/claim_cancelled"), &[&tokens], WHAT).await? {
         let token = Token(row.try_get(0).doing(WHAT)?);
         let cancelled: Option<Vec<i64>> = row.try_get(1).doing(WHAT)?;
         let ours: Vec<EventId> = rows.iter().filter(|row| row.token == token).map(|row| row.id).collect();
@@ -134,8 +134,8 @@ async fn rows_acked(
         found.extend(ours);
     }
     let events: Vec<i32> = rows.iter().map(|row| row.fate.acked().count() as i32).collect();
-    tx.execute(sql!("claim_acked"), &[&subscription.id.0, &tokens, &ids, &events], WHAT).await?;
-    tx.execute(sql!("claim_close_empty"), &[&tokens], WHAT).await?;
+    tx.execute(sql!("queue/settle/claim_acked"), &[&subscription.id.0, &tokens, &ids, &events], WHAT).await?;
+    tx.execute(sql!("queue/settle/claim_close_empty"), &[&tokens], WHAT).await?;
     Ok(found)
 }
 
@@ -150,7 +150,7 @@ fn rest_at(row: &Row, at: usize) -> Result<Option<Rest>, tokio_postgres::Error> 
 }
 
 async fn subscription_check(tx: &Tx<'_>, subscription: &Subscription) -> Result<()> {
-    let row = tx.query_opt(sql!("fence"), &[&subscription.id.0], WHAT).await?;
+    let row = tx.query_opt(sql!("ownership/fence/fence"), &[&subscription.id.0], WHAT).await?;
     row.map(drop).ok_or_else(|| subscription_missing(&subscription.name))
 }
 
@@ -185,7 +185,7 @@ async fn rows_ours<R: std::borrow::Borrow<SettledRow>>(
 ) -> Result<Vec<Ours>> {
     let (ids, tokens): (Vec<i64>, Vec<i64>) =
         rows.iter().map(|row| (row.borrow().id.0, row.borrow().token.0)).unzip();
-    let found = tx.query(sql!("queued_ours"), &[&id.0, &ids, &tokens], WHAT).await?;
+    let found = tx.query(sql!("queue/settle/queued_ours"), &[&id.0, &ids, &tokens], WHAT).await?;
     let read = |row: &Row| {
         let id = EventId(row.try_get(0).doing(WHAT)?);
         let parks: bool = row.try_get(5).doing(WHAT)?;
@@ -289,12 +289,14 @@ impl<'a> Changes<'a> {
         }
         if !self.dropped.is_empty() {
             let ids: Vec<i64> = self.dropped.iter().map(|(id, _)| id.0).collect();
-            tx.execute(sql!("queued_drop"), &[&id.0, &ids], WHAT).await?;
+            tx.execute(sql!("queue/sweep/queued_drop"), &[&id.0, &ids], WHAT).await?;
             freed.extend(self.dropped.iter().filter_map(|(_, rest)| rest.cloned()));
         }
         let tokens: Vec<i64> = self.closed.keys().map(|token| token.0).collect();
         let (rows, events): (Vec<i32>, Vec<i32>) = self.closed.values().copied().unzip();
-        tx.execute(sql!("claim_close"), &[&tokens, &rows, &events, &self.opened], WHAT).await.map(drop)
+        tx.execute(sql!("queue/letters/claim_close"), &[&tokens, &rows, &events, &self.opened], WHAT)
+            .await
+            .map(drop)
     }
 }
 
@@ -312,8 +314,9 @@ async fn rows_again(
     let after: Vec<For> = rows.iter().map(|(_, again, _)| For(again.after)).collect();
     let failed: Vec<bool> = rows.iter().map(|(_, again, _)| again.count == Count::Failed).collect();
     let leaves = subscription.order == Order::None;
-    let rows =
-        tx.query(sql!("queued_again"), &[&subscription.id.0, &ids, &after, &failed, &leaves], WHAT).await?;
+    let rows = tx
+        .query(sql!("queue/settle/queued_again"), &[&subscription.id.0, &ids, &after, &failed, &leaves], WHAT)
+        .await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
@@ -340,7 +343,11 @@ async fn block_split(tx: &Tx<'_>, id: SubscriptionId, split: &Split<'_>) -> Resu
     }
     let block = split.block.id.0;
     let rows = tx
-        .query(sql!("queued_split"), &[&id.0, &block, &ids, &fates, &after, &begun, &finished], WHAT)
+        .query(
+            sql!("queue/sweep/queued_split"),
+            &[&id.0, &block, &ids, &fates, &after, &begun, &finished],
+            WHAT,
+        )
         .await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
@@ -355,9 +362,13 @@ async fn rows_bury(
         Shard::of(rest.map(|rest| &rest.lane.key), *event, SHARDS).0 as i16
     };
     let shards: Vec<i16> = dead.iter().map(shard).collect();
-    tx.execute(sql!("queued_bury"), &[&subscription.id.0, &ids, &shards, &holds(subscription)], WHAT)
-        .await
-        .map(drop)
+    tx.execute(
+        sql!("queue/settle/queued_bury"),
+        &[&subscription.id.0, &ids, &shards, &holds(subscription)],
+        WHAT,
+    )
+    .await
+    .map(drop)
 }
 
 /// Records attempts, results and progress of events that were ours.
@@ -386,5 +397,5 @@ async fn notes_put(
     }
     let (ids, texts): (Vec<i64>, Vec<String>) =
         results.into_iter().map(|(event, text)| (event.0, text.replace('\0', "\u{fffd}"))).unzip();
-    tx.execute(sql!("result_put"), &[&id.0, &ids, &texts], WHAT).await.map(drop)
+    tx.execute(sql!("queue/settle/result_put"), &[&id.0, &ids, &texts], WHAT).await.map(drop)
 }

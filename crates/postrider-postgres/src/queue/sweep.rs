@@ -44,7 +44,7 @@ pub(super) async fn sweep(
     let id = subscription.id;
     let mut swept = Swept::default();
     let mut ready = Vec::new();
-    let expired = tx.query(sql!("claim_expired"), &[&id.0, &CLAIMS_MAX], WHAT).await?;
+    let expired = tx.query(sql!("queue/sweep/claim_expired"), &[&id.0, &CLAIMS_MAX], WHAT).await?;
     for row in &expired {
         swept.reaped +=
             u64::from(reap(tx, subscription, &Expired::read(row).doing(WHAT)?, &mut ready).await?);
@@ -55,7 +55,9 @@ pub(super) async fn sweep(
     swept.unsure = mended.left.len() as u64;
     let (due, due_from) = come_due(tx, subscription, due_from, &mut ready).await?;
     swept.due = due;
-    if let Some(row) = tx.query_opt(sql!("queued_next_due"), &[&id.0, &due_from.map(At)], WHAT).await? {
+    if let Some(row) =
+        tx.query_opt(sql!("queue/sweep/queued_next_due"), &[&id.0, &due_from.map(At)], WHAT).await?
+    {
         let seconds: f64 = row.try_get(0).doing(WHAT)?;
         swept.next_due_in = Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO));
     }
@@ -90,11 +92,15 @@ async fn reap(
 ) -> Result<bool> {
     rows_free(tx, subscription, claim, ready).await?;
     let counted = tx
-        .query_one(sql!("queued_leased_count"), &[&subscription.id.0, &claim.rows, &claim.token.0], WHAT)
+        .query_one(
+            sql!("queue/sweep/queued_leased_count"),
+            &[&subscription.id.0, &claim.rows, &claim.token.0],
+            WHAT,
+        )
         .await?;
     let left: i64 = counted.try_get(0).doing(WHAT)?;
     if left == 0 {
-        tx.execute(sql!("claim_forget"), &[&vec![claim.token.0]], WHAT).await?;
+        tx.execute(sql!("queue/sweep/claim_forget"), &[&vec![claim.token.0]], WHAT).await?;
     }
     Ok(left == 0)
 }
@@ -109,7 +115,9 @@ pub(super) async fn rows_free(
     let id = subscription.id;
     let (mut free, mut gone, mut freed) = (Vec::new(), Vec::new(), Vec::new());
     let mut blocks: Vec<(EventId, Spans)> = Vec::new();
-    for row in &tx.query(sql!("queued_leased"), &[&id.0, &claim.rows, &claim.token.0], WHAT).await? {
+    for row in
+        &tx.query(sql!("queue/sweep/queued_leased"), &[&id.0, &claim.rows, &claim.token.0], WHAT).await?
+    {
         let event = EventId(row.try_get(0).doing(WHAT)?);
         let spans = spans_of(event, row.try_get(5).doing(WHAT)?)?;
         if spans != Spans::one(event) {
@@ -122,7 +130,7 @@ pub(super) async fn rows_free(
         }
     }
     if !free.is_empty() {
-        let rows = tx.query(sql!("queued_free"), &[&id.0, &free], WHAT).await?;
+        let rows = tx.query(sql!("queue/sweep/queued_free"), &[&id.0, &free], WHAT).await?;
         ready.extend(rows.iter().map(ready_read).collect::<Result<Vec<_>, _>>().doing(WHAT)?);
     }
     for (block, spans) in &blocks {
@@ -130,7 +138,7 @@ pub(super) async fn rows_free(
         ready.extend(block_apart(tx, id, *block, &left).await?);
     }
     if !gone.is_empty() {
-        tx.execute(sql!("queued_drop"), &[&id.0, &gone], WHAT).await?;
+        tx.execute(sql!("queue/sweep/queued_drop"), &[&id.0, &gone], WHAT).await?;
         ready.extend(lanes_replace(tx, subscription, &freed).await?);
     }
     Ok(())
@@ -154,7 +162,11 @@ pub(super) async fn block_apart(
     let after: Vec<Option<For>> = vec![None; ids.len()];
     let (begun, finished) = (vec![false; ids.len()], vec![0_i32; ids.len()]);
     let rows = tx
-        .query(sql!("queued_split"), &[&id.0, &block.0, &ids, &fates, &after, &begun, &finished], WHAT)
+        .query(
+            sql!("queue/sweep/queued_split"),
+            &[&id.0, &block.0, &ids, &fates, &after, &begun, &finished],
+            WHAT,
+        )
         .await?;
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
@@ -186,7 +198,7 @@ async fn come_due(
 ) -> Result<(u64, Option<Timestamp>)> {
     let id = subscription.id;
     let most = limits::SWEEP_ROWS_MAX as i64;
-    let rows = tx.query(sql!("queued_come_due"), &[&id.0, &most, &from.map(At)], WHAT).await?;
+    let rows = tx.query(sql!("queue/sweep/queued_come_due"), &[&id.0, &most, &from.map(At)], WHAT).await?;
     let rows: Vec<Due> = rows.iter().map(Due::read).collect::<Result<_, _>>().doing(WHAT)?;
     let lanes: HashSet<&Lane> = rows.iter().filter_map(|row| row.enters.as_ref()).collect();
     let (free, _) = lanes_take(tx, id, lanes.into_iter().cloned().map(Rest::all).collect()).await?;
@@ -199,7 +211,7 @@ async fn come_due(
     }
     let due: Vec<i64> = taken.iter().map(|row| row.event).collect();
     let waiting: Vec<i64> = taken.iter().filter(|row| row.enters.is_some()).map(|row| row.event).collect();
-    let made = tx.query(sql!("queued_make_ready"), &[&id.0, &due, &waiting], WHAT).await?;
+    let made = tx.query(sql!("queue/sweep/queued_make_ready"), &[&id.0, &due, &waiting], WHAT).await?;
     ready.extend(made.iter().map(ready_read).collect::<Result<Vec<_>, _>>().doing(WHAT)?);
     ready.extend(lanes_next(tx, subscription, &free).await?);
     Ok((due.len() as u64, next))

@@ -131,13 +131,13 @@ async fn leaf_empty(link: &Link, leaf: u8, retention: Duration) -> Result<Verdic
     if let Some(unread) = pins.ahead_in(&tx, leaf, &end).await? {
         return Ok(unread.verdict(cutoff));
     }
-    let newest = tx.query_opt(sql!("leaf_newest").on_leaf(leaf), &[], WHAT).await?;
+    let newest = tx.query_opt(sql!("retention/leaf_newest").on_leaf(leaf), &[], WHAT).await?;
     let newest = newest.map(|row| row.try_get::<_, At>(0)).transpose().doing(WHAT)?;
     if newest.is_none_or(|At(created_at)| created_at >= cutoff) {
         return Ok(Verdict::TooYoung);
     }
     tx.run(LOCK_TIMEOUT, WHAT).await?;
-    match tx.execute(sql!("leaf_lock").on_leaf(leaf), &[], WHAT).await {
+    match tx.execute(sql!("retention/leaf_lock").on_leaf(leaf), &[], WHAT).await {
         Err(error) if error.kind() == ErrorKind::Busy => return Ok(Verdict::Busy),
         locked => locked?,
     };
@@ -156,7 +156,7 @@ async fn leaf_empty(link: &Link, leaf: u8, retention: Duration) -> Result<Verdic
 
 /// Empties a leaf that is locked, unless a row of it must stay.
 async fn leaf_go(tx: &Tx<'_>, leaf: u8, cutoff: Timestamp) -> Result<Verdict> {
-    let row = tx.query_one(sql!("leaf_count").on_leaf(leaf), &[], WHAT).await?;
+    let row = tx.query_one(sql!("retention/leaf_count").on_leaf(leaf), &[], WHAT).await?;
     let rows = row.try_get::<_, i64>(0).doing(WHAT)? as u64;
     let youngest = row.try_get::<_, Option<At>>(1).doing(WHAT)?;
     if youngest.is_some_and(|At(created_at)| created_at >= cutoff) {
@@ -169,16 +169,17 @@ async fn leaf_go(tx: &Tx<'_>, leaf: u8, cutoff: Timestamp) -> Result<Verdict> {
     if let Some(verdict) = queues_keep(tx, leaf).await? {
         return Ok(verdict);
     }
-    let kept = tx.query_one(sql!("leaf_keep").on_leaf(leaf), &[], WHAT).await?;
+    let kept = tx.query_one(sql!("retention/leaf_keep").on_leaf(leaf), &[], WHAT).await?;
     let kept = kept.try_get::<_, i64>(0).doing(WHAT)? as u64;
-    tx.execute(sql!("leaf_forget").on_leaf(leaf), &[], WHAT).await?;
-    tx.execute(sql!("leaf_truncate").on_leaf(leaf), &[], WHAT).await?;
+    tx.execute(sql!("retention/leaf_forget").on_leaf(leaf), &[], WHAT).await?;
+    tx.execute(sql!("retention/leaf_truncate").on_leaf(leaf), &[], WHAT).await?;
     Ok(Verdict::Emptied { removed: rows.saturating_sub(kept) })
 }
 
 /// Prepares queues for the end of a leaf: a few of its events are kept, each by a row of its own, and many keep their leaf.
 async fn queues_keep(tx: &Tx<'_>, leaf: u8) -> Result<Option<Verdict>> {
-    let rows = tx.query(sql!("queued_in_leaf").on_leaf(leaf), &[&(QUEUED_KEPT_MAX + 1)], WHAT).await?;
+    let rows =
+        tx.query(sql!("retention/queued_in_leaf").on_leaf(leaf), &[&(QUEUED_KEPT_MAX + 1)], WHAT).await?;
     if rows.len() as i64 > QUEUED_KEPT_MAX {
         return Ok(Some(Verdict::Pinned { by: rows[0].try_get(0).doing(WHAT)? }));
     }
@@ -268,7 +269,7 @@ async fn first_uncovered(
     let window = &position.window;
     let from = (!window.ends_at(position.last_id)).then(|| SnapshotValue(window.from.snapshot.clone()));
     let to = SnapshotValue(window.to.snapshot.clone());
-    let sql = sql!("leaf_uncovered").on_leaf(leaf);
+    let sql = sql!("retention/leaf_uncovered").on_leaf(leaf);
     let row = tx.query_opt(sql, &[&above, &to, &from, &position.last_id.0], WHAT).await?;
     Ok(row.map(|row| row.try_get::<_, At>(0)).transpose().doing(WHAT)?.map(|At(created_at)| created_at))
 }
@@ -280,8 +281,9 @@ async fn kept_event_prune(link: &Link, retention: Duration) -> Result<u64> {
     let tx = session.begin().await?;
     lock_retention(&tx).await?;
     let cutoff = At(log_end(&tx).await?.now.before(retention));
-    let row =
-        tx.query_one(sql!("kept_event_prune"), &[&cutoff, &(limits::PRUNE_ROWS_MAX as i64)], what).await?;
+    let row = tx
+        .query_one(sql!("retention/kept_event_prune"), &[&cutoff, &(limits::PRUNE_ROWS_MAX as i64)], what)
+        .await?;
     let removed = row.try_get::<_, i64>(0).doing(what)? as u64;
     tx.commit(what).await?;
     Ok(removed)

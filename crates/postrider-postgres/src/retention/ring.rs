@@ -47,7 +47,7 @@ pub(crate) async fn ring_rotate(link: &Link, retention: Duration) -> Result<Rota
     let end = log_end(&tx).await?;
     let turn = Turn::of(end.issued);
     let what = "look at the current leaf";
-    let row = tx.query_one(sql!("ring_look").on_leaf(turn.leaf()), &[], what).await?;
+    let row = tx.query_one(sql!("retention/ring_look").on_leaf(turn.leaf()), &[], what).await?;
     let filled_since = row.try_get::<_, Option<At>>(0).doing(what)?;
     let bytes: i64 = row.try_get(1).doing(what)?;
     let Some(At(filled_since)) = filled_since else { return Ok(Rotation::NotDue) };
@@ -59,7 +59,7 @@ pub(crate) async fn ring_rotate(link: &Link, retention: Duration) -> Result<Rota
         return Ok(Rotation::Full);
     }
     let what = "turn the ring";
-    let turned = tx.query_one(sql!("ring_rotate"), &[&turn.number()], what).await?;
+    let turned = tx.query_one(sql!("retention/ring_rotate"), &[&turn.number()], what).await?;
     let is_turned: bool = turned.try_get(0).doing(what)?;
     tx.commit(what).await?;
     if !is_turned {
@@ -73,5 +73,5 @@ pub(crate) async fn ring_rotate(link: &Link, retention: Duration) -> Result<Rota
 /// again: readers ask for ids, and a leaf is emptied only when all of its rows may go, of whatever turn.
 pub(crate) async fn leaf_is_empty(tx: &Tx<'_>, leaf: u8) -> Result<bool> {
     let what = "look at a leaf";
-    tx.query_one(sql!("leaf_is_empty").on_leaf(leaf), &[], what).await?.try_get(0).doing(what)
+    tx.query_one(sql!("retention/leaf_is_empty").on_leaf(leaf), &[], what).await?.try_get(0).doing(what)
 }

@@ -58,6 +58,6 @@ pub(crate) async fn identify(tx: &Tx<'_>, options: &PostgresOptions) -> Result<S
 
 /// The store's identity, and whether this server is its home.
 pub(crate) async fn look(tx: &Tx<'_>) -> Result<(String, bool)> {
-    let row = tx.query_one(sql!("identify"), &[], WHAT).await?;
+    let row = tx.query_one(sql!("server/identify"), &[], WHAT).await?;
     Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
 }

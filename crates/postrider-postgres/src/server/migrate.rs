@@ -76,7 +76,7 @@ pub(crate) async fn migrate(session: &mut Session, options: &PostgresOptions) ->
 async fn bring_up(tx: &Tx<'_>, options: &PostgresOptions) -> Result<()> {
     // A migration that waits for a lock makes everybody wait who comes after it; it rather fails.
     tx.run("set local lock_timeout = '3s'", "begin a migration").await?;
-    tx.query(sql!("migration_lock"), &[&options.schema.name()], "wait for another migration").await?;
+    tx.query(sql!("server/migration_lock"), &[&options.schema.name()], "wait for another migration").await?;
     let Fit::Older(version) = schema_fit(tx, options).await? else { return Ok(()) };
     if version == 0 && !schema_exists(tx).await? {
         let create = format!("create schema \"{}\"", options.schema.name());
@@ -92,7 +92,7 @@ async fn bring_up(tx: &Tx<'_>, options: &PostgresOptions) -> Result<()> {
 async fn apply(tx: &Tx<'_>, options: &PostgresOptions, migration: &Migration, from: u32) -> Result<()> {
     let what = format!("migrate the schema to version {} ({})", migration.version, migration.name);
     if from > 0 {
-        let outdated = tx.query(sql!("member_outdated"), &[&(migration.oldest as i32)], &what).await?;
+        let outdated = tx.query(sql!("server/member_outdated"), &[&(migration.oldest as i32)], &what).await?;
         let names: Vec<&str> =
             outdated.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().doing(&what)?;
         if !names.is_empty() {
@@ -112,7 +112,7 @@ async fn apply(tx: &Tx<'_>, options: &PostgresOptions, migration: &Migration, fr
 
 async fn schema_exists(tx: &Tx<'_>) -> Result<bool> {
     let what = "look for the schema";
-    let row = tx.query_one(sql!("schema_exists"), &[&tx.schema().name()], what).await?;
+    let row = tx.query_one(sql!("server/schema_exists"), &[&tx.schema().name()], what).await?;
     row.try_get(0).doing(what)
 }
 
@@ -120,12 +120,12 @@ async fn schema_exists(tx: &Tx<'_>) -> Result<bool> {
 async fn schema_fit(tx: &Tx<'_>, options: &PostgresOptions) -> Result<Fit> {
     let what = "read the schema version";
     let place = options.to_string();
-    let exists = tx.query_one(sql!("meta_exists"), &[&tx.schema().name()], what).await?;
+    let exists = tx.query_one(sql!("server/meta_exists"), &[&tx.schema().name()], what).await?;
     if !exists.try_get::<_, bool>(0).doing(what)? {
         return fit(&place, None, SCHEMA_VERSION);
     }
-    let version = tx.query_one(sql!("meta_get"), &[&"schema_version"], what).await?;
-    let oldest = tx.query_opt(sql!("meta_get"), &[&"oldest_version"], what).await?;
+    let version = tx.query_one(sql!("server/meta_get"), &[&"schema_version"], what).await?;
+    let oldest = tx.query_opt(sql!("server/meta_get"), &[&"oldest_version"], what).await?;
     let oldest: &str = oldest.as_ref().map_or(Ok(""), |row| row.try_get(0)).doing(what)?;
     fit(&place, Some((version.try_get(0).doing(what)?, oldest)), SCHEMA_VERSION)
 }

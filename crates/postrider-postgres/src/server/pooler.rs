@@ -181,7 +181,7 @@ impl Pooled {
         };
         let mut prologue = role.prologue();
         if era.is_some() {
-            prologue.push_str(&sql!("era_get").text(schema));
+            prologue.push_str(&sql!("server/era_get").text(schema));
         }
         Self { begin, prologue, era, sending: Mutex::default() }
     }

@@ -87,8 +87,8 @@ async fn era(client: &mut Client, schema: &Schema) -> Result<String> {
     let begin = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
     let tx = begin.start().await.doing(what)?;
     tx.batch_execute(PATH_LOCAL).await.doing(what)?;
-    tx.execute_typed(&sql!("era_put").text(schema), &[]).await.doing(what)?;
-    let row = tx.query_typed_one(&sql!("era_get").text(schema), &[]).await.doing(what)?;
+    tx.execute_typed(&sql!("server/era_put").text(schema), &[]).await.doing(what)?;
+    let row = tx.query_typed_one(&sql!("server/era_get").text(schema), &[]).await.doing(what)?;
     tx.commit().await.doing(what)?;
     row.try_get(0).doing(what)
 }

@@ -25,7 +25,7 @@ pub(crate) async fn run(session: &mut Session) -> Result<()> {
         }
         return Err(error);
     }
-    let row = tx.query_one(sql!("self_test"), &[], WHAT).await?;
+    let row = tx.query_one(sql!("server/self_test"), &[], WHAT).await?;
     let (wrong, first, second): (i64, i64, i64) =
         (row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?, row.try_get(2).doing(WHAT)?);
     tx.rollback(WHAT).await?;

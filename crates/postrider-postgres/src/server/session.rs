@@ -146,7 +146,7 @@ impl Session {
     /// Asks whether this role may read payloads. A database without the schema has none to withhold.
     async fn payloads_look(&self) -> Result<Payloads> {
         let what = "ask whether payloads may be read";
-        let rows = self.query(sql!("payload_right"), &[&self.state.schema.name()], what).await?;
+        let rows = self.query(sql!("server/payload_right"), &[&self.state.schema.name()], what).await?;
         let may: Option<bool> = rows[0].try_get(0).doing(what)?;
         Ok(if may == Some(false) { Payloads::Withheld } else { Payloads::Shown })
     }

@@ -85,8 +85,8 @@ impl Sql {
     pub(crate) fn text(self, schema: &Schema) -> Cow<'static, str> {
         let whole = if self.text.contains(KEPT_CUT) || self.text.contains(EVENT_CUT) {
             let part = |sql: Self| format!("({})", sql.text);
-            let text = self.text.replace(EVENT_CUT, &part(sql!("event_cut")));
-            Cow::Owned(text.replace(KEPT_CUT, &part(sql!("kept_cut"))))
+            let text = self.text.replace(EVENT_CUT, &part(sql!("server/event_cut")));
+            Cow::Owned(text.replace(KEPT_CUT, &part(sql!("server/kept_cut"))))
         } else {
             Cow::Borrowed(self.text)
         };
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_server_that_keeps_its_log_to_itself_is_not_asked() {
         let schema = Schema::default();
-        for sql in [sql!("probe"), sql!("event_look").on_leaf(3), sql!("slot_use")] {
+        for sql in [sql!("log/probe"), sql!("log/event_look").on_leaf(3), sql!("wal/slot_use")] {
             assert!(sql.text(&schema).contains("pg_current_wal"));
             assert!(!sql.where_wal_is(WalPlace::Withheld).text(&schema).contains("pg_current_wal"));
         }

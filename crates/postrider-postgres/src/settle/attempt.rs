@@ -24,7 +24,10 @@ pub(crate) async fn attempt_list(
     let (subscriptions, events): (Vec<i64>, Vec<i64>) =
         wanted.into_iter().map(|(subscription, event)| (subscription.0, event.0)).unzip();
     let mut found: HashMap<DeliveryId, Vec<AttemptReport>> = HashMap::new();
-    for row in tx.query(sql!("attempt_list"), &[&subscriptions, &events, &i64::from(most)], what).await? {
+    for row in tx
+        .query(sql!("settle/attempt/attempt_list"), &[&subscriptions, &events, &i64::from(most)], what)
+        .await?
+    {
         let (delivery, attempt) = attempt_read(&row).doing(what)?;
         found.entry(delivery).or_default().push(attempt);
     }

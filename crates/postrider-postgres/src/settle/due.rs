@@ -43,8 +43,8 @@ pub(crate) async fn fetch_due(
     let due: [&(dyn tokio_postgres::types::ToSql + Sync); 5] = [&id, &in_memory, &heads, &followers, &shards];
     let (standing, next, rows) = tokio::join!(
         standing(&session, hold),
-        session.query(sql!("delivery_next_due"), &next, WHAT),
-        session.query(sql!("delivery_due"), &due, WHAT),
+        session.query(sql!("settle/due/delivery_next_due"), &next, WHAT),
+        session.query(sql!("settle/due/delivery_due"), &due, WHAT),
     );
     let found = standing?.ok_or_else(|| lost(hold))?;
     let known = store.holdings.with(hold, |holding| holding.standing)?;
@@ -191,7 +191,7 @@ async fn events_get(session: &Session, ids: &[EventId]) -> Result<HashMap<EventI
         Ok(())
     };
     for (leaf, ids) in &by_leaf {
-        let rows = session.query(sql!("event_of_leaf").on_leaf(*leaf), &[ids], WHAT).await?;
+        let rows = session.query(sql!("settle/due/event_of_leaf").on_leaf(*leaf), &[ids], WHAT).await?;
         take(rows).doing(WHAT)?;
     }
     let missing: Vec<i64> = {
@@ -199,7 +199,7 @@ async fn events_get(session: &Session, ids: &[EventId]) -> Result<HashMap<EventI
         ids.iter().filter(|id| !found.contains_key(id)).map(|id| id.0).collect()
     };
     if !missing.is_empty() {
-        for row in &session.query(sql!("event_kept"), &[&missing], WHAT).await? {
+        for row in &session.query(sql!("settle/due/event_kept"), &[&missing], WHAT).await? {
             let event = event_read(row, 0).doing(WHAT)?;
             events.insert(event.id, event);
         }

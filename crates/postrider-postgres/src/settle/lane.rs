@@ -23,8 +23,8 @@ pub(crate) async fn lane_advance(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]
     let what = "let the next event of a key go on";
     let (keys, lates): (Vec<&str>, Vec<bool>) =
         lanes.iter().map(|lane| (lane.key.as_str(), lane.late)).unzip();
-    tx.execute(sql!("lane_promote"), &[&id.0, &keys, &lates], what).await?;
-    let empty = tx.query(sql!("lane_empty"), &[&id.0, &keys, &lates], what).await?;
+    tx.execute(sql!("settle/lane/lane_promote"), &[&id.0, &keys, &lates], what).await?;
+    let empty = tx.query(sql!("settle/lane/lane_empty"), &[&id.0, &keys, &lates], what).await?;
     empty.iter().map(lane_read).collect::<Result<_, _>>().doing(what)
 }
 
@@ -33,11 +33,11 @@ pub(crate) async fn lane_advance(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]
 pub(crate) async fn lanes_parked(tx: &Tx<'_>, id: SubscriptionId, shards: ShardSet) -> Result<Vec<Lane>> {
     let is_ours = |lane: &Lane| shards.contains(Shard::of(Some(&lane.key), EventId(0), SHARDS));
     let what = "read the parked keys";
-    let heads = tx.query(sql!("lane_heads"), &[&id.0], what).await?;
+    let heads = tx.query(sql!("settle/lane/lane_heads"), &[&id.0], what).await?;
     let mut lanes: HashSet<Lane> = heads.iter().map(lane_read).collect::<Result<_, _>>().doing(what)?;
     lanes.retain(is_ours);
     let mut headless: Vec<Lane> = Vec::new();
-    for row in tx.query(sql!("lane_waiting"), &[&id.0], what).await? {
+    for row in tx.query(sql!("settle/lane/lane_waiting"), &[&id.0], what).await? {
         let lane = lane_read(&row).doing(what)?;
         if is_ours(&lane) && lanes.insert(lane.clone()) {
             headless.push(lane);

@@ -71,7 +71,9 @@ pub(crate) async fn position_put(
     place: &ShardPosition,
 ) -> Result<()> {
     let position = NewPosition::new(subscription, place);
-    tx.execute(sql!("position_put"), &position.parameters(), "write a position").await.map(drop)
+    tx.execute(sql!("settle/position/position_put"), &position.parameters(), "write a position")
+        .await
+        .map(drop)
 }
 
 /// Where each of a subscription's shards stands. Shards that stand at one place share it.
@@ -84,7 +86,7 @@ pub(crate) async fn position_newest(
     let mut places: Vec<Option<Arc<ShardPosition>>> = vec![None; usize::from(shard_count)];
     let mut below = i64::MAX;
     while places.iter().any(Option::is_none) {
-        let rows = tx.query(sql!("position_list"), &[&subscription.0, &below], what).await?;
+        let rows = tx.query(sql!("settle/position/position_list"), &[&subscription.0, &below], what).await?;
         let Some(last) = rows.last() else { break };
         below = last.try_get(0).doing(what)?;
         for row in &rows {

@@ -40,7 +40,8 @@ struct Look {
 
 impl Look {
     async fn at(tx: &Tx<'_>) -> Result<Self> {
-        let row = tx.query_one(sql!("position_table_look"), &[&(ROWS_MAX + 1)], WHAT).await?;
+        let row =
+            tx.query_one(sql!("settle/position_swap/position_table_look"), &[&(ROWS_MAX + 1)], WHAT).await?;
         Self::read(&row).doing(WHAT)
     }
 
@@ -74,7 +75,7 @@ pub(crate) async fn position_swap(link: &Link) -> Result<()> {
         lock_retention(&tx).await?;
         let look = Look::at(&tx).await?;
         if look.other_is_empty && look.is_due() {
-            tx.execute(sql!("position_table_switch"), &[], WHAT).await?;
+            tx.execute(sql!("settle/position_swap/position_table_switch"), &[], WHAT).await?;
             tx.commit(WHAT).await?;
         }
     }
@@ -86,15 +87,16 @@ pub(crate) async fn position_swap(link: &Link) -> Result<()> {
     }
     tx.run(LOCK_TIMEOUT, WHAT).await?;
     let old = look.current.other();
-    match tx.execute(sql!("position_table_lock").emptying(old), &[], WHAT).await {
+    match tx.execute(sql!("settle/position_swap/position_table_lock").emptying(old), &[], WHAT).await {
         Err(error) if error.kind() == ErrorKind::Busy => {
             debug!("somebody uses the positions; they are tidied up another time");
             return Ok(());
         }
         locked => locked?,
     };
-    let copied = tx.execute(sql!("position_table_copy").emptying(old), &[], WHAT).await?;
-    tx.execute(sql!("position_table_truncate").emptying(old), &[], WHAT).await?;
+    let copied =
+        tx.execute(sql!("settle/position_swap/position_table_copy").emptying(old), &[], WHAT).await?;
+    tx.execute(sql!("settle/position_swap/position_table_truncate").emptying(old), &[], WHAT).await?;
     tx.commit(WHAT).await?;
     debug!(copied, "positions that no longer count were removed");
     Ok(())

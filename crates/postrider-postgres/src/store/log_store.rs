@@ -185,7 +185,7 @@ async fn fenced(tx: &Tx<'_>, hold: &Hold, known: i64) -> Result<Standing> {
 
 async fn xact_id(tx: &Tx<'_>) -> Result<u64> {
     let what = "ask for the transaction's number";
-    let row = tx.query_one(sql!("xact_id"), &[], what).await?;
+    let row = tx.query_one(sql!("store/xact_id"), &[], what).await?;
     Ok(row.try_get::<_, XidValue>(0).doing(what)?.0.0)
 }
 
@@ -257,7 +257,7 @@ impl Inner {
         let mut session = self.operator.session().await?;
         let tx = session.begin().await?;
         tx.run("set local synchronous_commit = on", what).await?;
-        tx.query(sql!("flush"), &[], what).await?;
+        tx.query(sql!("store/flush"), &[], what).await?;
         tx.commit(what).await
     }
 }

@@ -251,7 +251,7 @@ impl fmt::Display for Said {
 /// Whether people have asked for it. No connection is made where they have not.
 async fn is_wanted(store: &Inner) -> Result<bool> {
     let what = "ask how relays are woken";
-    let rows = store.reader.session().await?.query(sql!("wake_look"), &[], what).await?;
+    let rows = store.reader.session().await?.query(sql!("wake/wake_look"), &[], what).await?;
     rows.first().map_or(Ok(false), |row| row.try_get(0)).doing(what)
 }
 
@@ -282,7 +282,7 @@ impl Line {
 
     async fn listen(&self) -> Result<()> {
         let what = "listen for wakes";
-        let rows = self.run(sql!("wake_channel"), &[], what).await?;
+        let rows = self.run(sql!("wake/wake_channel"), &[], what).await?;
         let channel: &str = rows.first().ok_or_else(lost)?.try_get(0).doing(what)?;
         // A session that listens is idle by nature, whatever the database's default.
         let listen = format!("set idle_session_timeout = 0; listen {channel}");
@@ -295,7 +295,7 @@ impl Line {
         let mut hears = self.heard.subscribe();
         let before = *hears.borrow();
         let found = if *guard == Guard::On(before.wakes) {
-            self.run(sql!("wake_keep"), &[], "keep watch").await?;
+            self.run(sql!("wake/wake_keep"), &[], "keep watch").await?;
             Found::Sentry
         } else {
             self.disarm_aloud(&mut guard).await?;
@@ -319,7 +319,7 @@ impl Line {
     async fn arm(&self) -> Result<Found> {
         let what = "stand sentry";
         let silent_max = format!("{}ms", (self.options.rest_max * SILENT_RESTS).as_millis());
-        let rows = self.run(sql!("wake_arm"), &[&silent_max], what).await?;
+        let rows = self.run(sql!("wake/wake_arm"), &[&silent_max], what).await?;
         match rows.first().ok_or_else(lost)?.try_get(0).doing(what)? {
             "sentry" => Ok(Found::Sentry),
             "guarded" => Ok(Found::Guarded),
@@ -334,7 +334,7 @@ impl Line {
             return Ok(false);
         }
         *guard = Guard::Unsure;
-        self.run(sql!("wake_disarm"), &[], "give the lock of wakes back").await?;
+        self.run(sql!("wake/wake_disarm"), &[], "give the lock of wakes back").await?;
         *guard = Guard::Off;
         Ok(true)
     }
@@ -348,7 +348,7 @@ impl Line {
     }
 
     async fn say_open(&self) -> Result<()> {
-        self.run(sql!("wake_say"), &[OPEN], "say that nobody keeps watch").await.map(drop)
+        self.run(sql!("wake/wake_say"), &[OPEN], "say that nobody keeps watch").await.map(drop)
     }
 
     /// Runs a statement in one piece, which passes through any pooler.
@@ -424,7 +424,7 @@ impl Inner {
         let what = "try whether notifications arrive";
         let mut session = self.operator.session().await?;
         let tx = session.begin().await?;
-        tx.query(sql!("wake_say"), &[&TRIAL], what).await?;
+        tx.query(sql!("wake/wake_say"), &[&TRIAL], what).await?;
         tx.commit(what).await
     }
 }

@@ -55,7 +55,7 @@ impl fmt::Display for SlotUse {
 
 /// The slots of this store.
 pub(crate) async fn slots(ask: &impl Ask, schema: &str) -> Result<Vec<SlotUse>> {
-    let rows = ask.ask(sql!("slot_use").where_wal_is(ask.wal_place()), &[&schema], WHAT).await?;
+    let rows = ask.ask(sql!("wal/slot_use").where_wal_is(ask.wal_place()), &[&schema], WHAT).await?;
     let read = |row: &tokio_postgres::Row| {
         Ok(SlotUse {
             name: row.try_get(0)?,

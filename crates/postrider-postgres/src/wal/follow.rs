@@ -325,7 +325,7 @@ fn keep(transaction: &mut Decoded, row: LogRow) {
 /// Whether commits wait for standbys.
 async fn standbys(session: &Session) -> Result<bool> {
     let what = "ask whether commits wait for standbys";
-    let rows = session.query(sql!("standby_waits"), &[], what).await?;
+    let rows = session.query(sql!("wal/standby_waits"), &[], what).await?;
     rows[0].try_get(0).doing(what)
 }
 

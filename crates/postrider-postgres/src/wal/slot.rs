@@ -160,9 +160,9 @@ pub(super) async fn look(store: &Inner, publication: &str) -> Result<(String, Lo
     let tx = session.begin().await?;
     // After a failover nobody else may have been here yet. Who this process believes to be is told to it with its shards.
     identify(&tx, &store.options).await?;
-    let number: i64 = tx.query_one(sql!("slot_name"), &[], WHAT).await?.try_get(0).doing(WHAT)?;
+    let number: i64 = tx.query_one(sql!("wal/slot_name"), &[], WHAT).await?.try_get(0).doing(WHAT)?;
     let slot = format!("{}_{number}", store.options.schema.name());
-    let row = tx.query_one(sql!("wal_look"), &[&publication, &slot], WHAT).await?;
+    let row = tx.query_one(sql!("wal/wal_look"), &[&publication, &slot], WHAT).await?;
     tx.commit(WHAT).await?;
     let read = || {
         Ok(Look {
@@ -205,7 +205,7 @@ async fn take_over(
     let silent = silent.as_secs();
     warn!(slot, pid, "whoever followed the slot has been silent for {silent} s: it is taken over");
     write(store, "slot takeover", slot, async |tx| {
-        tx.query(sql!("walsender_end"), &[&pid], "end a follower that is gone").await.map(drop)
+        tx.query(sql!("wal/walsender_end"), &[&pid], "end a follower that is gone").await.map(drop)
     })
     .await
 }
@@ -224,7 +224,7 @@ pub(super) async fn publication_create(store: &Inner, publication: &str, tables:
 
 pub(super) async fn drop_slot(store: &Inner, slot: &str) -> Result<()> {
     write(store, "slot drop", slot, async |tx| {
-        tx.query(sql!("slot_drop"), &[&slot], "drop the slot").await.map(drop)
+        tx.query(sql!("wal/slot_drop"), &[&slot], "drop the slot").await.map(drop)
     })
     .await
 }
@@ -239,7 +239,7 @@ pub(super) async fn write(
     let mut session = store.operator.session().await?;
     let tx = session.begin().await?;
     work(&tx).await?;
-    tx.query(sql!("slot_note"), &[&action, &detail], action).await?;
+    tx.query(sql!("wal/slot_note"), &[&action, &detail], action).await?;
     tx.commit(action).await
 }
 
@@ -271,7 +271,7 @@ async fn create(
     failover: bool,
 ) -> Result<Snapshot> {
     let mut session = store.operator.session().await?;
-    session.change(sql!("new_slot_put"), &[&slot], WHAT).await?;
+    session.change(sql!("wal/new_slot_put"), &[&slot], WHAT).await?;
     drop(session);
     let NewSlot { snapshot, .. } = make(store, replication, slot, failover).await?;
     let mut session = store.operator.session().await?;
@@ -281,8 +281,12 @@ async fn create(
         snapshot.replace('\'', "''")
     );
     tx.run(&script, WHAT).await?;
-    let seen =
-        tx.query_one(sql!("snapshot_get"), &[], WHAT).await?.try_get::<_, SnapshotValue>(0).doing(WHAT)?.0;
+    let seen = tx
+        .query_one(sql!("wal/snapshot_get"), &[], WHAT)
+        .await?
+        .try_get::<_, SnapshotValue>(0)
+        .doing(WHAT)?
+        .0;
     tx.commit(WHAT).await?;
     Ok(seen)
 }
@@ -294,19 +298,19 @@ pub(super) async fn give_up(store: &Inner, slot: &str, error: &Error) -> Result<
         return Ok(());
     }
     let mut session = store.operator.session().await?;
-    session.change(sql!("new_slot_put"), &[&slot], WHAT).await.map(drop)
+    session.change(sql!("wal/new_slot_put"), &[&slot], WHAT).await.map(drop)
 }
 
 /// The log was read up to where a new slot begins: from now on it can be gone by.
 pub(super) async fn was_read(store: &Inner, slot: &str) -> Result<()> {
     let mut session = store.operator.session().await?;
-    session.change(sql!("new_slot_delete"), &[&slot], WHAT).await.map(drop)
+    session.change(sql!("wal/new_slot_delete"), &[&slot], WHAT).await.map(drop)
 }
 
 async fn tell_blockers(store: &Inner, slot: &str) -> Result<()> {
     let mut session = store.operator.session().await?;
     let tx = session.begin().await?;
-    let rows = tx.query(sql!("slot_blockers"), &[], WHAT).await?;
+    let rows = tx.query(sql!("wal/slot_blockers"), &[], WHAT).await?;
     tx.commit(WHAT).await?;
     for row in rows {
         let (pid, database): (i32, String) = (row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?);

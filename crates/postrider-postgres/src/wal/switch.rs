@@ -29,7 +29,9 @@ pub(super) async fn save(store: &Inner, now: &Reading, unsaved: &mut i64) {
     };
     let saving = async {
         let mut session = store.operator.session().await?;
-        session.change(sql!("switch_put"), &[&store.options.schema.name(), &reading, &*unsaved], WHAT).await
+        session
+            .change(sql!("wal/switch_put"), &[&store.options.schema.name(), &reading, &*unsaved], WHAT)
+            .await
     };
     match saving.await {
         Ok(_) => *unsaved = 0,
@@ -39,7 +41,7 @@ pub(super) async fn save(store: &Inner, now: &Reading, unsaved: &mut i64) {
 
 /// All that is known.
 pub(crate) async fn switches(ask: &impl Ask) -> Result<Vec<Switches>> {
-    let rows = ask.ask(sql!("switch_list"), &[], WHAT).await?;
+    let rows = ask.ask(sql!("wal/switch_list"), &[], WHAT).await?;
     let read = |row: &tokio_postgres::Row| {
         Ok(Switches {
             slot: row.try_get(0)?,

@@ -267,7 +267,7 @@ async fn a_relay_ends_what_one_of_its_own_role_has_left_open(version: Version) {
     relay.shards_take("mail", bob, ShardSet::ALL).await.unwrap().unwrap();
     let gone = cast.client(RoleKind::Relay).await;
     // As a settle holds it, of a process that was stopped in the middle of it.
-    let lock = include_str!("../../sql/lock_settle.sql")
+    let lock = include_str!("../../sql/ownership/lock/lock_settle.sql")
         .replace("$1", "(select id from postrider.subscription)")
         .replace("$2", &bob.0.to_string());
     let lock = format!("begin; {lock}");

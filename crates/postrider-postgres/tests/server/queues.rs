@@ -129,7 +129,7 @@ async fn a_claim_keeps_to_its_limit_under_any_plan() {
             "insert into postrider.event (topic, type) select 'order', 'order' from generate_series(1, 300)",
         );
         feed(&stage, &subscription).await;
-        let statement = include_str!("../../sql/queued_claim.sql")
+        let statement = include_str!("../../sql/queue/feed/queued_claim.sql")
             .replace("$10", "$lows")
             .replace("$8", "interval '1 min'")
             .replace("$9", "$8")
@@ -369,9 +369,10 @@ async fn a_feed_holds_the_locks_of_a_settle() {
     let held = "select string_agg(format('%s %s %s %s', classid, objid, objsubid, mode), ', ' order by classid, objid)
                 from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
     let mut locks = Vec::new();
-    for (text, fenced) in
-        [(include_str!("../../sql/lock_settle.sql"), false), (include_str!("../../sql/hold_check.sql"), true)]
-    {
+    for (text, fenced) in [
+        (include_str!("../../sql/ownership/lock/lock_settle.sql"), false),
+        (include_str!("../../sql/queue/feed/hold_check.sql"), true),
+    ] {
         let query = "select fence from postrider.subscription where id = $1";
         let fence: i64 = session.query_one(query, &[&id]).await.unwrap().get(0);
         session.batch_execute("begin").await.unwrap();

@@ -114,8 +114,8 @@ async fn odd_bytes_come_out_as_they_went_in() {
 
 #[tokio::test]
 async fn a_small_read_touches_few_pages() {
-    let cut = format!("({})", include_str!("../../sql/event_cut.sql"));
-    let fetch = include_str!("../../sql/event_fetch.sql")
+    let cut = format!("({})", include_str!("../../sql/server/event_cut.sql"));
+    let fetch = include_str!("../../sql/log/event_fetch.sql")
         .replace("postrider.event_cut", &cut)
         .replace("postrider.event_leaf", "postrider.event_0");
     for version in Version::ALL {

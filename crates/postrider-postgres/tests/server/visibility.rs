@@ -349,8 +349,8 @@ async fn a_long_writer_delays_nobody_and_is_delivered_once_when_it_commits() {
 /// believes that, and passes over the events that get these ids.
 #[tokio::test]
 async fn ids_that_are_not_drawn_yet_are_not_taken_for_drawn() {
-    let cut = format!("({})", include_str!("../../sql/event_cut.sql"));
-    let look = include_str!("../../sql/event_look.sql")
+    let cut = format!("({})", include_str!("../../sql/server/event_cut.sql"));
+    let look = include_str!("../../sql/log/event_look.sql")
         .replace("postrider.event_cut", &cut)
         .replace("event_leaf", "event_0");
     for version in Version::ALL {
@@ -365,7 +365,7 @@ async fn ids_that_are_not_drawn_yet_are_not_taken_for_drawn() {
             }));
         }
         let reader = stage.session().await;
-        let probe = reader.prepare(&and_then(include_str!("../../sql/probe.sql"))).await.unwrap();
+        let probe = reader.prepare(&and_then(include_str!("../../sql/log/probe.sql"))).await.unwrap();
         let look = reader.prepare(&and_then(&look)).await.unwrap();
         let snapshot = "select pg_current_snapshot()";
         let snapshot = reader.query_one(snapshot, &[]).await.unwrap().get::<_, AnyValue>(0);
