@@ -18,7 +18,7 @@ impl Producer {
         let conn = Connection::open(path)?;
         conn.busy_timeout(Duration::from_secs(60))?;
         let synchronous = if flushed { "full" } else { "normal" };
-        conn.execute_batch(&format!("pragma synchronous = {synchronous}; {}", sql!("bare_table")))?;
+        conn.execute_batch(&format!("pragma synchronous = {synchronous}; {}", sql!("bench/bare_table")))?;
         Ok(Self { conn })
     }
 
@@ -38,7 +38,7 @@ impl Producer {
 /// Inserts a bare row.
 pub fn insert(tx: &Connection, key: usize, payload: &str) -> rusqlite::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
-    tx.prepare_cached(sql!("bare_insert"))?.execute((
+    tx.prepare_cached(sql!("bench/bare_insert"))?.execute((
         "order",
         "order.created",
         key.to_string(),
@@ -54,7 +54,7 @@ pub fn insert(tx: &Connection, key: usize, payload: &str) -> rusqlite::Result<()
 pub fn select(path: &Path) -> rusqlite::Result<(usize, Duration)> {
     let conn = Connection::open(path)?;
     let began = Instant::now();
-    let mut statement = conn.prepare(sql!("bare_select"))?;
+    let mut statement = conn.prepare(sql!("bench/bare_select"))?;
     let (mut after, mut count) = (0_i64, 0);
     loop {
         let mut rows = statement.query([after])?;

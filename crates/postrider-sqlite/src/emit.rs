@@ -62,7 +62,7 @@ fn insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> rusqlite::Resu
     let due_at = event.due_from(now).map(Timestamp::as_micros);
     // Two values fewer to bind save three parts in a hundred of the whole insert.
     if event.headers().is_empty() && due_at.is_none() {
-        conn.prepare_cached(sql!("event_insert_plain"))?.execute((
+        conn.prepare_cached(sql!("emit/event_insert_plain"))?.execute((
             topic,
             kind,
             key,
@@ -71,7 +71,7 @@ fn insert(conn: &Connection, event: &NewEvent, now: Timestamp) -> rusqlite::Resu
         ))?;
     } else {
         let headers = event.headers().to_json();
-        let mut insert = conn.prepare_cached(sql!("event_insert"))?;
+        let mut insert = conn.prepare_cached(sql!("emit/event_insert"))?;
         insert.execute((topic, kind, key, payload, headers, now.as_micros(), due_at))?;
     }
     Ok(conn.last_insert_rowid())
@@ -86,24 +86,24 @@ fn payload(event: &NewEvent) -> ToSqlOutput<'_> {
 /// Writes the event unless its idempotency key is taken; returns the id of whoever holds the key then. Nobody else can take
 /// it meanwhile, since the first statement has the writer lock.
 fn insert_once(conn: &Connection, event: &NewEvent, now: Timestamp, key: &str) -> rusqlite::Result<i64> {
-    let claimed = conn.prepare_cached(sql!("idempotency_claim"))?.execute([key])?;
+    let claimed = conn.prepare_cached(sql!("emit/idempotency_claim"))?.execute([key])?;
     if claimed == 0
         && let Some(holder) = holder(conn, key, now)?
     {
         if !event.replaces() {
             return Ok(holder);
         }
-        conn.prepare_cached(sql!("superseded_put"))?.execute([holder])?;
+        conn.prepare_cached(sql!("emit/superseded_put"))?.execute([holder])?;
     }
     let id = insert(conn, event, now)?;
     let until = event.unique_for().map(|period| now.after(period).as_micros());
-    conn.prepare_cached(sql!("idempotency_note"))?.execute((key, id, until))?;
+    conn.prepare_cached(sql!("emit/idempotency_note"))?.execute((key, id, until))?;
     Ok(id)
 }
 
 /// The event that holds a key; none if its period is over.
 fn holder(conn: &Connection, key: &str, now: Timestamp) -> rusqlite::Result<Option<i64>> {
-    let mut get = conn.prepare_cached(sql!("idempotency_get"))?;
+    let mut get = conn.prepare_cached(sql!("emit/idempotency_get"))?;
     let (holder, until): (i64, Option<i64>) = get.query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(until.is_none_or(|until| until > now.as_micros()).then_some(holder))
 }

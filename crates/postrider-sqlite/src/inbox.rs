@@ -41,14 +41,15 @@ pub use table::InboxTable;
 /// Makes the table `postrider_inbox` if it is not there.
 pub fn create(conn: &Connection) -> Result<()> {
     let what = "make the inbox";
-    conn.execute(sql!("inbox_table"), ()).doing(what)?;
-    conn.execute(sql!("inbox_index"), ()).map(drop).doing(what)
+    conn.execute(sql!("inbox/inbox_table"), ()).doing(what)?;
+    conn.execute(sql!("inbox/inbox_index"), ()).map(drop).doing(what)
 }
 
 /// Notes an event as handled by `receiver`, in the transaction that does so. `false` if it was noted before: then there is
 /// nothing to do.
 pub fn take(tx: &Transaction<'_>, receiver: &str, dedup_id: &str) -> Result<bool> {
-    let taken = tx.prepare_cached(sql!("inbox_take")).and_then(|mut take| take.execute((receiver, dedup_id)));
+    let taken =
+        tx.prepare_cached(sql!("inbox/inbox_take")).and_then(|mut take| take.execute((receiver, dedup_id)));
     taken.map(|rows| rows == 1).doing("take an event from the inbox")
 }
 
@@ -56,7 +57,8 @@ pub fn take(tx: &Transaction<'_>, receiver: &str, dedup_id: &str) -> Result<bool
 /// is as many as asked for.
 pub fn prune(conn: &Connection, older_than: Duration, rows_max: u32) -> Result<usize> {
     let seconds = i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
-    let pruned =
-        conn.prepare_cached(sql!("inbox_prune")).and_then(|mut prune| prune.execute((seconds, rows_max)));
+    let pruned = conn
+        .prepare_cached(sql!("inbox/inbox_prune"))
+        .and_then(|mut prune| prune.execute((seconds, rows_max)));
     pruned.doing("prune the inbox")
 }

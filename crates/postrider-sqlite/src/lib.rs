@@ -21,24 +21,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | file | question it answers |
+//! | room | question it answers |
 //! |---|---|
-//! | [`emit`] | how does an event get into the caller's transaction? |
-//! | `options`, `open`, `migrate` | which file, and is it fit for use? |
-//! | `store` | which call does what? The way in to all below. |
-//! | `connection`, `busy` | who touches the database, and who waits for whom? Two threads, one connection each. |
-//! | `fetch`, `durability`, `due` | what is there to deliver, and can it still vanish? |
-//! | `settle`, `lane`, `work` | what has been delivered, what waits for what? |
-//! | `queue_feed`, `queue_row`, `queue_lane` | mode `queue`: what is queued, and what waits for what? |
-//! | `queue_claim`, `queue_settle`, `queue_sweep` | who works on it, until when, and what became of it? |
-//! | [`queue_ack`] | how does a handler ack in its own transaction? |
-//! | `shard`, `member`, `liveness`, `fence` | whose turn is it, and who is dead? |
-//! | `subscription`, `seek`, `dead_letter`, `queue_letter`, `queue_cancel`, `audit` | what do people change? |
+//! | [`emit`], [`queue_ack`] | how does an event, or an ack, get into the caller's transaction? |
+//! | `options` | which file, and how is it used? |
+//! | `file` | how does Postrider talk to the file? Two threads, one connection each. |
+//! | `store` | which call runs on which connection? The way in to all below. |
+//! | `log` | what is there to read, and is it on disk? |
+//! | `settle` | what has been delivered, and what waits? |
+//! | `ownership` | who owns which shard, and whose lease lasts? |
+//! | `queue` | mode `queue`: what is fed, claimed, settled and swept? |
+//! | `retention` | what may go? |
+//! | `admin` | what do people change and look at? |
 //! | `schedule` | what is emitted at which times? |
 //! | [`inbox`] | how does a receiver handle each event once, and how is one delivered into its database? |
-//! | `event`, `report`, `check`, `queue_check` | what do people look at? |
-//! | `prune` | what may go? |
-//! | `clock`, `error` | instants, failures |
 //!
 //! # What to know about SQLite
 //!
@@ -72,56 +68,29 @@ macro_rules! sql {
     };
 }
 
-mod audit;
+mod admin;
 #[cfg(feature = "bench")]
 pub mod bare;
-mod busy;
-mod check;
-mod clock;
-mod connection;
-mod dead_letter;
-mod due;
-mod durability;
 pub mod emit;
 mod error;
-mod event;
-mod event_row;
-mod fence;
-mod fetch;
+mod file;
 pub mod inbox;
-mod lane;
-mod liveness;
-mod member;
-mod migrate;
-mod open;
+mod log;
 mod options;
-mod prune;
+mod ownership;
+mod queue;
 pub mod queue_ack;
-mod queue_cancel;
-mod queue_check;
-mod queue_claim;
-mod queue_feed;
-mod queue_lane;
-mod queue_letter;
-mod queue_progress;
-mod queue_row;
-mod queue_settle;
-mod queue_sweep;
-mod report;
+mod retention;
 mod schedule;
-mod seek;
 mod settle;
-mod shard;
 mod store;
-mod subscription;
-mod work;
 
 pub use rusqlite;
 
-pub use clock::SystemClock;
-pub use event::events_seen_by;
-pub use migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
+pub use admin::event::events_seen_by;
+pub use file::clock::SystemClock;
+pub use file::migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
 pub use options::{Durability, SqliteOptions};
-pub use shard::SHARDS;
+pub use ownership::shard::SHARDS;
+pub use settle::work::{Work, in_transaction};
 pub use store::SqliteStore;
-pub use work::{Work, in_transaction};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use postrider_core::time::Clock;
 use postrider_core::{Error, Result};
 
-use crate::clock::SystemClock;
+use crate::file::clock::SystemClock;
 
 /// How a [`SqliteStore`](crate::SqliteStore) is opened.
 ///

@@ -20,8 +20,8 @@ use postrider_core::{Ack, Delivery, Error, Result};
 use rusqlite::{Connection, Savepoint, Transaction};
 
 use crate::emit::Rusqlite;
-use crate::queue_lane::queue_advance;
-use crate::queue_row::{QueuedState, queued_of, queued_take_leased};
+use crate::queue::lane::queue_advance;
+use crate::queue::row::{QueuedState, queued_of, queued_take_leased};
 
 macro_rules! ack_through {
     ($($connection:ty),+) => {

@@ -7,11 +7,11 @@ use postrider_core::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use crate::audit::{Auditor, Entry};
-use crate::connection::Commit;
+use crate::admin::audit::{Auditor, Entry};
 use crate::emit::event_insert;
 use crate::error::Doing;
-use crate::event_row::{bytes, headers};
+use crate::file::connection::Commit;
+use crate::file::event_row::{bytes, headers};
 use crate::store::SqliteStore;
 
 impl ScheduleStore for SqliteStore {
@@ -26,13 +26,14 @@ impl ScheduleStore for SqliteStore {
     }
 
     async fn schedule_list(&self) -> Result<Vec<Schedule>> {
-        self.read(|tx| schedules_read(tx, sql!("schedule_list"), [])).await
+        self.read(|tx| schedules_read(tx, sql!("schedule/schedule_list"), [])).await
     }
 
     async fn schedule_pause(&self, name: &str) -> Result<Schedule> {
         let (name, now) = (name.to_owned(), self.now());
         self.change(move |tx| {
-            tx.execute(sql!("schedule_pause"), (&name, now.as_micros())).doing("pause a schedule")?;
+            tx.execute(sql!("schedule/schedule_pause"), (&name, now.as_micros()))
+                .doing("pause a schedule")?;
             Ok(schedule_get(tx, &name)?.schedule)
         })
         .await
@@ -41,7 +42,7 @@ impl ScheduleStore for SqliteStore {
     async fn schedule_resume(&self, name: &str) -> Result<Schedule> {
         let name = name.to_owned();
         self.change(move |tx| {
-            tx.execute(sql!("schedule_resume"), [&name]).doing("resume a schedule")?;
+            tx.execute(sql!("schedule/schedule_resume"), [&name]).doing("resume a schedule")?;
             Ok(schedule_get(tx, &name)?.schedule)
         })
         .await
@@ -79,7 +80,8 @@ fn schedule_put(tx: &Transaction<'_>, new: NewSchedule, auditor: &Auditor) -> Re
         if let Some(old) = &old {
             remove(tx, &old.schedule, "schedule_put", auditor)?;
         } else {
-            let count: i64 = tx.query_row(sql!("schedule_count"), [], |row| row.get(0)).doing(what)?;
+            let count: i64 =
+                tx.query_row(sql!("schedule/schedule_count"), [], |row| row.get(0)).doing(what)?;
             if count as usize >= limits::SCHEDULES_MAX {
                 return Err(refusal::schedules_are_too_many());
             }
@@ -92,7 +94,7 @@ fn schedule_put(tx: &Transaction<'_>, new: NewSchedule, auditor: &Auditor) -> Re
 fn insert(tx: &Transaction<'_>, stored: &ScheduleReport) -> rusqlite::Result<usize> {
     let schedule = &stored.schedule;
     tx.execute(
-        sql!("schedule_put"),
+        sql!("schedule/schedule_put"),
         (
             &schedule.name,
             &schedule.cron,
@@ -113,7 +115,7 @@ fn insert(tx: &Transaction<'_>, stored: &ScheduleReport) -> rusqlite::Result<usi
 
 /// Removes a schedule, for good or to be replaced.
 fn remove(tx: &Transaction<'_>, old: &Schedule, action: &'static str, auditor: &Auditor) -> Result<()> {
-    tx.execute(sql!("schedule_delete"), [&old.name]).doing("delete a schedule")?;
+    tx.execute(sql!("schedule/schedule_delete"), [&old.name]).doing("delete a schedule")?;
     let detail = old.summary();
     auditor.write(tx, &Entry { action, subscription: None, event_id: None, detail: Some(&detail) })
 }
@@ -124,7 +126,7 @@ fn schedule_get(conn: &Connection, name: &str) -> Result<ScheduleReport> {
 
 fn schedule_find(conn: &Connection, name: &str) -> Result<Option<ScheduleReport>> {
     let found = conn
-        .prepare_cached(sql!("schedule_get"))
+        .prepare_cached(sql!("schedule/schedule_get"))
         .and_then(|mut get| get.query_row([name], report_read).optional())
         .doing("read a schedule")?;
     found.transpose()
@@ -132,12 +134,12 @@ fn schedule_find(conn: &Connection, name: &str) -> Result<Option<ScheduleReport>
 
 fn schedules_due(tx: &Transaction<'_>, now: Timestamp) -> Result<DueSchedules> {
     let next_at: Option<i64> = tx
-        .prepare_cached(sql!("schedule_next"))
+        .prepare_cached(sql!("schedule/schedule_next"))
         .and_then(|mut next| next.query_row([], |row| row.get(0)))
         .doing("look for due schedules")?;
     match next_at.map(Timestamp::from_micros) {
         Some(next_at) if next_at <= now => {
-            let due = schedules_read(tx, sql!("schedule_due"), [now.as_micros()])?;
+            let due = schedules_read(tx, sql!("schedule/schedule_due"), [now.as_micros()])?;
             Ok(DueSchedules { now, due, next_at: None })
         }
         next_at => Ok(DueSchedules { now, due: Vec::new(), next_at }),
@@ -148,7 +150,7 @@ fn schedule_fire(tx: &Transaction<'_>, fire: &Fire, now: Timestamp) -> Result<Fi
     fire.check()?;
     let last = fire.ticks.last().map(|tick| tick.as_micros());
     let moved = tx
-        .prepare_cached(sql!("schedule_fire"))
+        .prepare_cached(sql!("schedule/schedule_fire"))
         .and_then(|mut moved| {
             let parameters = (fire.id.0, fire.seen.as_micros(), fire.next_at.as_micros(), last);
             moved.query_row(parameters, report_read).optional()

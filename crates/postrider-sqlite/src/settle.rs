@@ -1,5 +1,9 @@
 //! Writing down what has been delivered and what has not.
 
+pub(crate) mod due;
+pub(crate) mod lane;
+pub(crate) mod work;
+
 use std::time::Duration;
 
 use postrider_core::settle::{AttemptRecord, Hold, MemberId, Row, RowDue, Settle, Settled};
@@ -8,7 +12,7 @@ use postrider_core::{DeliveryState, Result, Timestamp, limits};
 use rusqlite::Transaction;
 
 use crate::error::Doing;
-use crate::lane::{LaneState, lane_advance};
+use crate::settle::lane::{LaneState, lane_advance};
 
 /// Applies `settle` under a fence that the caller has checked in this same transaction.
 pub(crate) fn settle_apply(
@@ -30,14 +34,14 @@ pub(crate) fn settle_apply(
 fn write(tx: &Transaction<'_>, hold: &Hold, settle: &Settle, now: Timestamp) -> rusqlite::Result<()> {
     let subscription = hold.subscription.id.0;
     if let Some(mark) = settle.mark {
-        tx.prepare_cached(sql!("shard_advance"))?.execute((
+        tx.prepare_cached(sql!("settle/shard_advance"))?.execute((
             subscription,
             hold.set().0 as i64,
             mark.last_id.0,
         ))?;
     }
     if !settle.rows.is_empty() {
-        let mut put = tx.prepare_cached(sql!("delivery_put"))?;
+        let mut put = tx.prepare_cached(sql!("settle/delivery_put"))?;
         for row in &settle.rows {
             put.execute((
                 subscription,
@@ -55,7 +59,7 @@ fn write(tx: &Transaction<'_>, hold: &Hold, settle: &Settle, now: Timestamp) -> 
         }
     }
     if !settle.done.is_empty() {
-        let mut done = tx.prepare_cached(sql!("delivery_done"))?;
+        let mut done = tx.prepare_cached(sql!("settle/delivery_done"))?;
         for id in &settle.done {
             done.execute((subscription, id.0))?;
         }
@@ -95,7 +99,7 @@ pub(crate) fn attempt_put(
     record: &AttemptRecord,
 ) -> rusqlite::Result<()> {
     let (subscription, event) = (recorder.subscription.0, record.event_id.0);
-    tx.prepare_cached(sql!("attempt_put"))?.execute((
+    tx.prepare_cached(sql!("settle/attempt_put"))?.execute((
         subscription,
         event,
         record.attempt,
@@ -106,7 +110,7 @@ pub(crate) fn attempt_put(
     ))?;
     if record.attempt > limits::ATTEMPT_RECORDS_MAX {
         let last_to_drop = record.attempt - limits::ATTEMPT_RECORDS_MAX;
-        tx.prepare_cached(sql!("attempt_trim"))?.execute((subscription, event, last_to_drop))?;
+        tx.prepare_cached(sql!("settle/attempt_trim"))?.execute((subscription, event, last_to_drop))?;
     }
     Ok(())
 }

@@ -25,20 +25,25 @@ use postrider_core::{
 use rusqlite::Transaction;
 use tokio::sync::Notify;
 
-use crate::audit::Auditor;
-use crate::connection::{Commit, ConnectionThread, Reader, Writer, read};
-use crate::durability::WalFlush;
-use crate::event::Listing;
-use crate::fence::fence;
-use crate::liveness::{Observer, Process};
+use crate::admin::audit::Auditor;
+use crate::admin::event::Listing;
+use crate::admin::subscription::Change;
+use crate::admin::{check, dead_letter, event, report, seek, subscription};
+use crate::file::connection::{Commit, ConnectionThread, Reader, Writer, read};
+use crate::file::{migrate, open};
+use crate::log::durability::WalFlush;
+use crate::log::fetch;
 use crate::options::{Durability, SqliteOptions};
-use crate::queue_claim::Claim;
-use crate::queue_progress::progress_put_extended;
-use crate::queue_sweep::{SweepTime, Sweepings};
-use crate::subscription::Change;
-use crate::work::{SettleWith, Work};
-use crate::{check, dead_letter, due, event, fetch, member, migrate, open, prune, report, seek, settle};
-use crate::{queue_cancel, queue_claim, queue_feed, queue_settle, queue_sweep, shard, subscription};
+use crate::ownership::fence::fence;
+use crate::ownership::liveness::{Observer, Process};
+use crate::ownership::{member, shard};
+use crate::queue;
+use crate::queue::claim::Claim;
+use crate::queue::progress::progress_put_extended;
+use crate::queue::sweep::{SweepTime, Sweepings};
+use crate::retention::prune;
+use crate::settle::work::{SettleWith, Work};
+use crate::settle::{self, due};
 
 /// Postrider's tables in an SQLite file. Cheap to clone; all clones are the same store.
 ///
@@ -415,12 +420,12 @@ impl LogStore for SqliteStore {
 impl QueueStore for SqliteStore {
     async fn fed(&self, hold: &Hold) -> Result<Fed> {
         let hold = hold.clone();
-        self.read(move |tx| queue_feed::fed(tx, &hold)).await
+        self.read(move |tx| queue::feed::fed(tx, &hold)).await
     }
 
     async fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> Result<Option<i64>> {
         let hold = hold.clone();
-        self.write(Commit::Plain, move |tx| queue_feed::feed(tx, &hold, &feed)).await
+        self.write(Commit::Plain, move |tx| queue::feed::feed(tx, &hold, &feed)).await
     }
 
     async fn claim(&self, subscription: &Subscription, member: MemberId, ask: Ask) -> Result<Claimed> {
@@ -433,14 +438,14 @@ impl QueueStore for SqliteStore {
             return Ok(Claimed { token: Token(0), at, rows: Vec::new(), paused: look.paused });
         }
         let lease = self.write(Commit::Flushed, move |tx| claim.take(tx)).await?;
-        let rows = self.read(move |tx| queue_claim::load(tx, lease.rows)).await?;
+        let rows = self.read(move |tx| queue::claim::load(tx, lease.rows)).await?;
         Ok(Claimed { token: lease.token, at: lease.at, rows, paused: lease.paused })
     }
 
     async fn extend(&self, tokens: Vec<Token>, progress: Vec<EventProgress>) -> Result<Vec<Extended>> {
         let clock = Arc::clone(&self.inner.options.clock);
         let extend = move |tx: &Transaction<'_>| {
-            let extended = queue_claim::extend(tx, &tokens, clock.as_ref())?;
+            let extended = queue::claim::extend(tx, &tokens, clock.as_ref())?;
             progress_put_extended(tx, &progress, &extended, clock.now())?;
             Ok(extended)
         };
@@ -455,7 +460,7 @@ impl QueueStore for SqliteStore {
     ) -> Result<QueueSettled> {
         let (subscription, now) = (subscription.clone(), self.now());
         let settle =
-            move |tx: &Transaction<'_>| queue_settle::queue_settle(tx, &subscription, member, &settle, now);
+            move |tx: &Transaction<'_>| queue::settle::queue_settle(tx, &subscription, member, &settle, now);
         self.write(Commit::Plain, settle).await
     }
 
@@ -466,12 +471,12 @@ impl QueueStore for SqliteStore {
         let found = self.read(move |tx| Sweepings::look(tx, &looking, time)).await?;
         match found.nothing() {
             Some(swept) => Ok(swept),
-            None => self.write(Commit::Plain, move |tx| queue_sweep::sweep(tx, &subscription, time)).await,
+            None => self.write(Commit::Plain, move |tx| queue::sweep::sweep(tx, &subscription, time)).await,
         }
     }
 
     async fn delivery_cancel(&self, letter: &LetterId, actor: &str) -> Result<Option<Cancelled>> {
         let (letter, auditor) = (letter.clone(), self.auditor(actor));
-        self.change(move |tx| queue_cancel::delivery_cancel(tx, &letter, &auditor)).await
+        self.change(move |tx| queue::cancel::delivery_cancel(tx, &letter, &auditor)).await
     }
 }

@@ -51,7 +51,8 @@ impl InboxTable {
         }
         let file = metadata(&path).map(|found| (found.dev(), found.ino()))?;
         let [see, add, forget] =
-            [sql!("inbox_see"), sql!("inbox_add"), sql!("inbox_forget")].map(|text| fit(text, name));
+            [sql!("inbox/inbox_see"), sql!("inbox/inbox_add"), sql!("inbox/inbox_forget")]
+                .map(|text| fit(text, name));
         Ok(Self { conn, path, file, name: name.clone(), see, add, forget })
     }
 
@@ -61,7 +62,7 @@ impl InboxTable {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags).doing(&what)?;
         let names = (name.table(), name.seen());
-        let found: i64 = conn.query_row(sql!("inbox_look"), names, |row| row.get(0)).doing(&what)?;
+        let found: i64 = conn.query_row(sql!("inbox/inbox_look"), names, |row| row.get(0)).doing(&what)?;
         Ok(found == 2)
     }
 
@@ -69,7 +70,9 @@ impl InboxTable {
     pub fn make(&mut self) -> Result<()> {
         let what = format!("make the tables of the inbox `{}`", self.name);
         let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate).doing(&what)?;
-        for statement in [sql!("inbox_event_make"), sql!("inbox_seen_make"), sql!("inbox_seen_index")] {
+        for statement in
+            [sql!("inbox/inbox_event_make"), sql!("inbox/inbox_seen_make"), sql!("inbox/inbox_seen_index")]
+        {
             tx.execute(&fit(statement, &self.name), ()).doing(&what)?;
         }
         tx.commit().doing(&what)

@@ -1,0 +1,4 @@
+//! What is there to read, and is it on disk?
+
+pub(crate) mod durability;
+pub(crate) mod fetch;

@@ -1,0 +1,3 @@
+//! What may go?
+
+pub(crate) mod prune;
