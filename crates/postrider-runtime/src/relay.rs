@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::keeper::{self, Membership, Pulse};
-use crate::maintenance;
-use crate::owner::Context;
-use crate::permits::{Permits, places_again};
-use crate::queue::Fed;
-use crate::schedules;
-use crate::serving;
-use crate::worker::{Duty, RunsOn, Work};
+use crate::dispatch::permits::{Permits, places_again};
+use crate::dispatch::worker::{Duty, RunsOn, Work};
+use crate::housekeeping::maintenance;
+use crate::housekeeping::schedules;
+use crate::log_mode::owner::Context;
+use crate::membership::keeper::{self, Membership, Pulse};
+use crate::membership::serving;
+use crate::queue_mode::queue::Fed;
 
 /// Moves events from a store to handlers and sinks.
 ///

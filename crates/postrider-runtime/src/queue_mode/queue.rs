@@ -31,19 +31,19 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::breaker::{Breaker, Permission};
 use crate::call::{Call, ends_worker, optional};
-use crate::claims::{self, Claims, Doubted, News};
-use crate::failures::FailureLog;
-use crate::fine_timer::FineTimer;
-use crate::handler::Handle;
-use crate::in_place::InPlace;
-use crate::lanes::{Attempted, Class};
-use crate::leases::Leases;
-use crate::offer::{Answer, Offer};
-use crate::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, SLOW_AFTER, panicked};
-use crate::permits::{Leave, Permit};
-use crate::poller::Poller;
+use crate::dispatch::breaker::{Breaker, Permission};
+use crate::dispatch::failures::FailureLog;
+use crate::dispatch::handler::Handle;
+use crate::dispatch::in_place::InPlace;
+use crate::dispatch::permits::{Leave, Permit};
+use crate::log_mode::lanes::{Attempted, Class};
+use crate::log_mode::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, SLOW_AFTER, panicked};
+use crate::queue_mode::claims::{self, Claims, Doubted, News};
+use crate::queue_mode::leases::Leases;
+use crate::queue_mode::offer::{Answer, Offer};
+use crate::reading::fine_timer::FineTimer;
+use crate::reading::poller::Poller;
 use crate::relay::Summary;
 
 /// How often rows are looked for that are due, or whose worker has ended.

@@ -17,7 +17,7 @@ use postrider_core::time::format_duration;
 use postrider_core::{EventId, FailureClass, Outcome};
 use tracing::{info, warn};
 
-use crate::breaker::Turn;
+use crate::dispatch::breaker::Turn;
 
 /// Failures of one subscription that are told one by one, each second.
 const LINES_PER_SECOND: usize = 10;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use postrider_core::{Delivery, LogStore, NewSubscription, Outcome, Sink};
 
-use crate::batch_size::BatchSize;
-use crate::handler::{Batch, BatchFn, Each, Handle};
+use crate::dispatch::batch_size::BatchSize;
+use crate::dispatch::handler::{Batch, BatchFn, Each, Handle};
 
 /// Events that a sink gets in one batch at the most, unless said otherwise.
 const BATCH_EVENTS: usize = 500;

@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::call::{Call, ends_worker, optional};
-use crate::fine_timer::FineTimer;
-use crate::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, Ended, SETTLE_GAPS_EVERY};
-use crate::reader::{Reader, Rested};
+use crate::log_mode::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, Ended, SETTLE_GAPS_EVERY};
+use crate::reading::fine_timer::FineTimer;
+use crate::reading::reader::{Reader, Rested};
 
 /// Instants are durations since `began`.
 pub(crate) struct Feeding<S: QueueStore> {

@@ -12,10 +12,10 @@ use super::{
     BESIDE_FOR, CLAIM_EVERY, CLAIM_EVERY_BESIDE, Claiming, LOOK_AT_TUNING_EVERY, Queue, RATE_WAIT,
     SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY, Settling, SweptAndTuned,
 };
-use crate::breaker::Permission;
 use crate::call::{Call, ends_worker};
-use crate::offer::Answer;
-use crate::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN};
+use crate::dispatch::breaker::Permission;
+use crate::log_mode::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN};
+use crate::queue_mode::offer::Answer;
 
 /// Reads a subscription, as often as it takes; none if it is gone or it is time to stop.
 pub(super) async fn subscription<S: QueueStore>(

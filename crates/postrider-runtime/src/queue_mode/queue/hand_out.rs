@@ -7,11 +7,11 @@ use postrider_core::QueueStore;
 use tokio::task::{Id, JoinError};
 
 use super::{Finished, Queue, UnderWay, panicked};
-use crate::breaker::Permission;
-use crate::handler::Handling;
-use crate::lanes::{Attempted, Class, HandOut};
-use crate::leases::{Judge, Tally};
-use crate::permits::{Leave, Permit, places_again};
+use crate::dispatch::breaker::Permission;
+use crate::dispatch::handler::Handling;
+use crate::dispatch::permits::{Leave, Permit, places_again};
+use crate::log_mode::lanes::{Attempted, Class, HandOut};
+use crate::queue_mode::leases::{Judge, Tally};
 
 /// Hand-outs between two looks at everything else.
 const BURST: usize = 256;

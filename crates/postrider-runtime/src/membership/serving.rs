@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::group;
-use crate::owner::Context;
-use crate::queue::{self, Fed};
+use crate::dispatch::worker::{Duty, Work};
+use crate::log_mode::owner::Context;
+use crate::membership::group;
+use crate::queue_mode::queue::{self, Fed};
 use crate::relay::{Summary, agree};
-use crate::worker::{Duty, Work};
 
 /// How long apart it is looked whether a subscription that was deleted is there again.
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(250);

@@ -33,18 +33,18 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::breaker::{Breaker, Permission};
 use crate::call::{Call, ends_worker, optional};
-use crate::failures::FailureLog;
-use crate::fine_timer::FineTimer;
-use crate::in_place::InPlace;
-use crate::keeper::Membership;
-use crate::lanes::{Attempted, Class, Lanes, Rules, Wanted};
-use crate::permits::{Leave, Permit, Permits};
-use crate::queue::Fed;
-use crate::reader::{Reader, Rested};
+use crate::dispatch::breaker::{Breaker, Permission};
+use crate::dispatch::failures::FailureLog;
+use crate::dispatch::in_place::InPlace;
+use crate::dispatch::permits::{Leave, Permit, Permits};
+use crate::dispatch::worker::Work;
+use crate::log_mode::lanes::{Attempted, Class, Lanes, Rules, Wanted};
+use crate::membership::keeper::Membership;
+use crate::queue_mode::queue::Fed;
+use crate::reading::fine_timer::FineTimer;
+use crate::reading::reader::{Reader, Rested};
 use crate::relay::Summary;
-use crate::worker::Work;
 
 /// An event that runs longer than this does not hold back the mark.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);

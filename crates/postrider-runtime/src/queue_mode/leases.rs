@@ -50,8 +50,8 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Delivery, Epoch, Event, EventId, Order, RetryPolicy, Subscription, Timestamp, limits};
 use slab::Slab;
 
-use crate::failures::Failures;
-use crate::lanes::{Class, HandOut};
+use crate::dispatch::failures::Failures;
+use crate::log_mode::lanes::{Class, HandOut};
 use compose::FinishedRow;
 pub(crate) use finish::Judge;
 use recently::Recently;

@@ -60,7 +60,7 @@ use postrider_core::{
 use slab::Slab;
 use smallvec::SmallVec;
 
-use crate::failures::Failures;
+use crate::dispatch::failures::Failures;
 pub(crate) use compose::Wanted;
 pub(crate) use finish::{Attempted, Tally};
 use idle::Idle;

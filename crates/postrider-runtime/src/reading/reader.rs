@@ -13,7 +13,7 @@ use postrider_core::{LogStore, Position};
 use tokio::time::Instant;
 
 use crate::call::Call;
-use crate::poller::Poller;
+use crate::reading::poller::Poller;
 pub(crate) use rest::{Rest, Rested};
 use wake::Wake;
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use postrider_core::{Delivery, LogStore};
 
 use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
-use crate::breaker::Permission;
-use crate::handler::{Handle, Handling};
-use crate::lanes::{Attempted, Class, HandOut, Shape, Tally};
-use crate::permits::{Leave, Permit};
-use crate::worker::Work;
+use crate::dispatch::breaker::Permission;
+use crate::dispatch::handler::{Handle, Handling};
+use crate::dispatch::permits::{Leave, Permit};
+use crate::dispatch::worker::Work;
+use crate::log_mode::lanes::{Attempted, Class, HandOut, Shape, Tally};
 
 /// Hand-outs between two looks at everything else.
 const BURST: usize = 256;

@@ -1,0 +1,4 @@
+//! Mode `log`: read, hand out, settle.
+
+pub(crate) mod lanes;
+pub(crate) mod owner;

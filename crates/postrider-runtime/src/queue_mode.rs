@@ -1,0 +1,7 @@
+//! Mode `queue`: feed, claim, hand out, settle, sweep.
+
+pub(crate) mod claims;
+pub(crate) mod feeding;
+pub(crate) mod leases;
+pub(crate) mod offer;
+pub(crate) mod queue;
