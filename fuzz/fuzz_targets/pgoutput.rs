@@ -1,5 +1,5 @@
-//! Whatever bytes a server sends as a change, reading them neither panics nor looks beyond their end, and what was read whole has
-//! as many values as it says.
+//! Whatever bytes a server sends as a change, reading them neither panics nor looks beyond their end, and
+//! what was read whole has as many values as it says.
 #![no_main]
 #![allow(dead_code, reason = "the store uses more of these modules")]
 

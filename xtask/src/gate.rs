@@ -15,8 +15,8 @@ use crate::{setup, tidy};
 /// The variable by which simulations learn how many seeds to try.
 const SEEDS_VARIABLE: &str = "POSTRIDER_SEEDS";
 
-/// The binary's features, with those that are not among its defaults: what only a wish turns on is built, linted and tested as
-/// well. The same in every phase, so that nothing is built twice.
+/// The binary's features, with those that are not among its defaults: what only a wish turns on is built,
+/// linted and tested as well. The same in every phase, so that nothing is built twice.
 const FEATURES: &str = "--features=postrider-cli/kafka-tls";
 
 /// How much is checked.

@@ -14,7 +14,7 @@
 //! | `sql_outside_stores` | no SQL in runtime, server and CLI | `sql` |
 //! | `leftovers` | nothing ignored, unfinished or slept over | `sleep` |
 //! | `documents` | the changelog has a place for the next change | none |
-//! | `text` | clean line ends, no paths of one machine | `path` |
+//! | `text` | clean line ends, prose of at most 120 columns, no paths of one machine | `path` |
 
 mod dead_files;
 mod documents;
@@ -52,6 +52,7 @@ const RULES: &[Rule] = &[
     leftovers::sleeps,
     documents::changelog,
     text::line_ends,
+    text::widths,
     text::machine_paths,
 ];
 

@@ -53,8 +53,8 @@ pub(crate) struct Args {
 /// Options that every command takes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct GlobalArgs {
-    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none], or env:NAME or file:PATH where that
-    /// is written, so that no password is typed [default: sqlite://postrider.db]
+    /// Store to work on: sqlite://PATH or postgres://...[?pooler=detect|transaction|none], or env:NAME or
+    /// file:PATH where that is written, so that no password is typed [default: sqlite://postrider.db]
     // Its value may hold a password, so neither the help nor a usage error may repeat it.
     #[arg(
         long,
@@ -176,7 +176,8 @@ pub(crate) struct BenchArgs {
     /// SQL of PGMQ, to be installed in the benchmark's database and measured beside a queue
     #[arg(long, value_name = "FILE")]
     pub(crate) pgmq: Option<std::path::PathBuf>,
-    /// A sink to measure beside its client library alone, as after `relay --sink` or as the JSON of its table; may be repeated
+    /// A sink to measure beside its client library alone, as after `relay --sink` or as the JSON of its
+    /// table; may be repeated
     #[arg(long = "sink", value_name = "SINK")]
     pub(crate) sinks: Vec<String>,
     /// Events that such a sink gets at once, at the most; the runtime's choice if not given
@@ -279,8 +280,8 @@ pub(crate) struct EmitArgs {
         requires = "idempotency_key"
     )]
     pub(crate) unique_for: Option<Duration>,
-    /// Emit although the idempotency key is taken: this event takes the place of the one that has it, if that waits in a
-    /// queue and was emitted with --replace too
+    /// Emit although the idempotency key is taken: this event takes the place of the one that has it, if that
+    /// waits in a queue and was emitted with --replace too
     #[arg(long, requires = "idempotency_key")]
     pub(crate) replace: bool,
     /// Emit this many equal events, in transactions of at most 1,000
@@ -397,7 +398,8 @@ pub(crate) struct RelayArgs {
     /// How long delivered events are kept [default: 7d]
     #[arg(long, value_name = "DURATION", value_parser = retention, allow_hyphen_values = true)]
     pub(crate) retention: Option<Duration>,
-    /// File that holds this process's number while it runs; another process whose number it holds is a conflict (exit 4)
+    /// File that holds this process's number while it runs; another process whose number it holds is a
+    /// conflict (exit 4)
     #[arg(long, value_name = "FILE")]
     pub(crate) pid: Option<PathBuf>,
     #[command(flatten)]

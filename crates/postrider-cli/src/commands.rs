@@ -113,7 +113,8 @@ pub(crate) async fn run<S: QueueStore>(store: &S, action: Action, context: &Cont
     done.map(|()| exit::OK)
 }
 
-/// The user that the audit names, by the word of the environment. Without one it is empty: a server then names the role.
+/// The user that the audit names, by the word of the environment. Without one it is empty: a server then
+/// names the role.
 pub(crate) fn actor() -> String {
     let user =
         ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));

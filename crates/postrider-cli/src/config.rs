@@ -139,8 +139,8 @@ impl Source {
     }
 }
 
-/// Reads a config, of which there is so much and no more. A device never ends, and a pipe may never begin; `/dev/null` stands for
-/// a config that the environment has all of.
+/// Reads a config, of which there is so much and no more. A device never ends, and a pipe may never begin;
+/// `/dev/null` stands for a config that the environment has all of.
 fn read_file(path: &Path) -> Result<String> {
     /// A config of thousands of subscriptions fits.
     const BYTES_MAX: u64 = 1024 * 1024;
@@ -279,8 +279,9 @@ impl<'t> Reader<'t> {
         spec.map_err(|error| self.document.problem(at, error.to_string(), None)).ok()
     }
 
-    /// The store of a subscription that names none, where the file has stores of its own and the environment names one too. That
-    /// may be meant for other commands, so it counts only if it is the store that the file would have chosen.
+    /// The store of a subscription that names none, where the file has stores of its own and the environment
+    /// names one too. That may be meant for other commands, so it counts only if it is the store that the
+    /// file would have chosen.
     fn store_set(&mut self, name: &Spanned<String>, keys: &SubscriptionKeys) -> Option<StoreSpec> {
         let set = self.stores.get(&None).cloned().flatten().map(|(url, _)| url);
         let others: Vec<_> =

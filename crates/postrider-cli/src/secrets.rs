@@ -25,7 +25,8 @@ pub(crate) fn hide(text: &str, secrets: &[String]) -> String {
     secrets.into_iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
 }
 
-/// A word that may hold a secret, in the forms in which it may be repeated: as a whole, and without the option before it.
+/// A word that may hold a secret, in the forms in which it may be repeated: as a whole, and without the
+/// option before it.
 pub(crate) fn secrets_in(word: String) -> Vec<String> {
     let lower = word.to_ascii_lowercase();
     let is_login = word.contains('@') && word.contains(':');

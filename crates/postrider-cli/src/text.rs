@@ -75,8 +75,8 @@ pub(crate) fn shorten(text: &str, chars_max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &text[..cut]))
 }
 
-/// Breaks a text between words so that its lines fit. The first has something of `begun` characters before it; the others begin
-/// with `indent`.
+/// Breaks a text between words so that its lines fit. The first has something of `begun` characters before
+/// it; the others begin with `indent`.
 pub(crate) fn wrap(text: &str, width: usize, begun: usize, indent: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     let mut column = begun;

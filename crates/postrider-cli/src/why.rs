@@ -178,8 +178,8 @@ fn last_error(report: &DeliveryReport) -> String {
     report.history.last().map_or_else(String::new, |attempt| reason(&attempt.error))
 }
 
-/// An error in brackets. Of a long one, whole clauses: an error says what is wrong and then what to do about it. The rest of it
-/// is in `dead-letter show`.
+/// An error in brackets. Of a long one, whole clauses: an error says what is wrong and then what to do about
+/// it. The rest of it is in `dead-letter show`.
 fn reason(error: &str) -> String {
     const CHARS_MAX: usize = 160;
     if error.is_empty() {

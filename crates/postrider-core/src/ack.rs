@@ -14,12 +14,12 @@ use crate::queue::Ticket;
 
 /// A transaction of a handler's in which a delivery of mode `queue` can be acked.
 ///
-/// Implemented by the store crates on references to each client library's transaction, in the database of the store. An
-/// implementation uses what it is given and nothing else: it never opens a connection, never begins or ends a transaction.
-/// Under the token of the delivery's [`Ticket`] it takes the event out of the queue and makes the next one of its key
-/// ready, notes that on the ticket ([`Ticket::note_acked`]), and leaves the claim alone: who extends the lease must not wait
-/// for a handler's transaction. If the event is not leased under that token any more, it changes nothing and says
-/// [`Fenced`](crate::ErrorKind::Fenced).
+/// Implemented by the store crates on references to each client library's transaction, in the database of the
+/// store. An implementation uses what it is given and nothing else: it never opens a connection, never begins
+/// or ends a transaction. Under the token of the delivery's [`Ticket`] it takes the event out of the queue
+/// and makes the next one of its key ready, notes that on the ticket ([`Ticket::note_acked`]), and leaves the
+/// claim alone: who extends the lease must not wait for a handler's transaction. If the event is not leased
+/// under that token any more, it changes nothing and says [`Fenced`](crate::ErrorKind::Fenced).
 ///
 /// `Output` and `Driver` are what they are in [`Emit`](crate::Emit). The trait is open.
 pub trait Ack<Driver = ()> {
@@ -30,13 +30,13 @@ pub trait Ack<Driver = ()> {
     fn ack(self, delivery: Delivery) -> Self::Output;
 }
 
-/// Acks `delivery` in the handler's own transaction `tx`, so that the handler's writes and the ack commit together: the
-/// effect happens once, however often the event is handed out. For mode `queue`; in mode `log` a transactional worker does
-/// the same.
+/// Acks `delivery` in the handler's own transaction `tx`, so that the handler's writes and the ack commit
+/// together: the effect happens once, however often the event is handed out. For mode `queue`; in mode `log`
+/// a transactional worker does the same.
 ///
-/// Commit after it, and return `Ok` once that has succeeded. After an error roll back and return the error: of kind
-/// [`Fenced`](crate::ErrorKind::Fenced) if the lease was lost, so that others have the event now. A handler that rolls back
-/// and returns `Ok` is handed the event again.
+/// Commit after it, and return `Ok` once that has succeeded. After an error roll back and return the error:
+/// of kind [`Fenced`](crate::ErrorKind::Fenced) if the lease was lost, so that others have the event now. A
+/// handler that rolls back and returns `Ok` is handed the event again.
 #[inline]
 pub fn ack_in<Driver, T: Ack<Driver>>(tx: T, delivery: &Delivery) -> T::Output {
     tx.ack(delivery.clone())

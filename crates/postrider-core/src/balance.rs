@@ -1,11 +1,11 @@
 //! Which member of a group holds which shard, without a coordinator.
 //!
-//! Every member computes the same answer from the same facts: who stands for the subscription and lives. Each shard has
-//! a preference among the members, by rendezvous hashing, so that a change of members moves few shards; and no member
-//! gets more than its even part, so that few shards are spread well too.
+//! Every member computes the same answer from the same facts: who stands for the subscription and lives. Each
+//! shard has a preference among the members, by rendezvous hashing, so that a change of members moves few
+//! shards; and no member gets more than its even part, so that few shards are spread well too.
 //!
-//! Views differ for a moment when members come and go. That does no harm: shards are taken only while they are free, and
-//! given only by who holds them.
+//! Views differ for a moment when members come and go. That does no harm: shards are taken only while they
+//! are free, and given only by who holds them.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -20,8 +20,8 @@ pub struct Survey {
     pub members: Vec<MemberId>,
     /// By shard: the member that holds it and lives; none if it is free.
     pub owners: Vec<Option<MemberId>>,
-    /// Shards whose owner counts as living and has given no sign since the asking member joined: it may be dead. None in a store
-    /// that knows at once who has died.
+    /// Shards whose owner counts as living and has given no sign since the asking member joined: it may be
+    /// dead. None in a store that knows at once who has died.
     pub silent: ShardSet,
 }
 
@@ -52,8 +52,8 @@ impl Survey {
                 }
                 continue;
             }
-            // Of a hold that was lost: ours in the store but not in memory. It is taken anew even if it should be given,
-            // since nobody else can free it.
+            // Of a hold that was lost: ours in the store but not in memory. It is taken anew even if it
+            // should be given, since nobody else can free it.
             let lost = *owner == Some(me);
             if lost || (mine && owner.is_none()) {
                 plan.take.insert(shard);

@@ -102,8 +102,9 @@ pub struct Delivery {
     pub origin: Arc<Origin>,
     /// What the handler holds of its lease; none in mode `log`, where the member holds all that there is to hold.
     pub ticket: Option<Ticket>,
-    /// Under which right it is handed out: the epoch of the event's shard, in mode `queue` the token of its claim; none where
-    /// that is not known. A receiver that has seen a higher one for the same event knows that this comes from a former owner.
+    /// Under which right it is handed out: the epoch of the event's shard, in mode `queue` the token of its
+    /// claim; none where that is not known. A receiver that has seen a higher one for the same event knows
+    /// that this comes from a former owner.
     pub epoch: Option<Epoch>,
 }
 
@@ -151,10 +152,11 @@ impl Delivery {
 
     /// The id by which a receiver recognises a repeat: of this event, for this subscription.
     ///
-    /// It is `{store_id}-{id}-{created_at in µs}-{subscription}`, with `~` for each dot of the name. Two subscriptions that
-    /// deliver one event into one receiver deliver two things, and neither may be taken for a repeat of the other. The name counts
-    /// and not when the subscription was made: whatever brings the event again under that name, an attempt, a replay, a seek, a
-    /// subscription that was deleted and created again, has the same id.
+    /// It is `{store_id}-{id}-{created_at in µs}-{subscription}`, with `~` for each dot of the name. Two
+    /// subscriptions that deliver one event into one receiver deliver two things, and neither may be taken
+    /// for a repeat of the other. The name counts and not when the subscription was made: whatever brings the
+    /// event again under that name, an attempt, a replay, a seek, a subscription that was deleted and created
+    /// again, has the same id.
     ///
     /// ```
     /// # use postrider_core::{Delivery, Event, EventId, Headers, Kind, Timestamp, Topic, delivery::Origin};
@@ -319,8 +321,8 @@ impl Failure {
         }
     }
 
-    /// Adds what the receiver itself had to say. It is kept with the attempt and is for people who may read events; it reaches no
-    /// log, since a receiver may repeat what it was sent.
+    /// Adds what the receiver itself had to say. It is kept with the attempt and is for people who may read
+    /// events; it reaches no log, since a receiver may repeat what it was sent.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into()).filter(|detail| !detail.is_empty());
@@ -334,9 +336,10 @@ impl Failure {
         self
     }
 
-    /// Gives it a few words for the log, such as `HTTP status 500` or `connection refused`. Unlike the message, which stays in
-    /// the store, they are shown to whoever reads the log: they must hold nothing of the event, and nothing that a receiver
-    /// may have taken from it. At most [`limits::LABEL_BYTES_MAX`] bytes.
+    /// Gives it a few words for the log, such as `HTTP status 500` or `connection refused`. Unlike the
+    /// message, which stays in the store, they are shown to whoever reads the log: they must hold nothing of
+    /// the event, and nothing that a receiver may have taken from it. At most [`limits::LABEL_BYTES_MAX`]
+    /// bytes.
     ///
     /// ```
     /// use postrider_core::Failure;

@@ -136,10 +136,10 @@ impl Headers {
         (!self.is_empty()).then(|| serde_json::to_string(self).expect("strings always serialize"))
     }
 
-    /// Reads the stored form. A row written by hand may hold anything: `null`, which some clients write for none, is no
-    /// headers, and a header that is `null` is left out. Values that are not strings are kept as their JSON text, and what
-    /// is no object at all becomes the single header `malformed`, since a bad header must never lose an event. What is more
-    /// than an event may have is left out.
+    /// Reads the stored form. A row written by hand may hold anything: `null`, which some clients write for
+    /// none, is no headers, and a header that is `null` is left out. Values that are not strings are kept as
+    /// their JSON text, and what is no object at all becomes the single header `malformed`, since a bad
+    /// header must never lose an event. What is more than an event may have is left out.
     pub fn from_json(text: &str) -> Self {
         Self::read(text).unwrap_or_default()
     }
@@ -279,9 +279,9 @@ impl Event {
         self.payload.len() + self.headers.bytes() + key + self.topic.as_str().len() + self.kind.as_str().len()
     }
 
-    /// The event's own id among all stores, the same for every subscription: a bare event id would be handed out a second time
-    /// after a point-in-time restore. Receivers recognise repeats by [`Delivery::dedup_id`](crate::Delivery::dedup_id), which
-    /// begins with it.
+    /// The event's own id among all stores, the same for every subscription: a bare event id would be handed
+    /// out a second time after a point-in-time restore. Receivers recognise repeats by
+    /// [`Delivery::dedup_id`](crate::Delivery::dedup_id), which begins with it.
     pub fn global_id(&self, store_id: &str) -> String {
         let mut text = String::with_capacity(store_id.len() + GLOBAL_ID_BYTES);
         self.write_global_id(&mut text, store_id);
@@ -324,8 +324,8 @@ impl fmt::Debug for NewEvent {
     }
 }
 
-/// What an event says, on its way into a store. A store keeps both to the letter; where it has a type for JSON it uses it, so
-/// that people can read and query what they emitted.
+/// What an event says, on its way into a store. A store keeps both to the letter; where it has a type for
+/// JSON it uses it, so that people can read and query what they emitted.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Payload {
     /// JSON that a serializer wrote.
@@ -376,8 +376,8 @@ impl NewEvent {
     }
 
     /// The payload as bytes that are no JSON: protobuf, Avro, an image. JSON goes by [`json`](Self::json) or
-    /// [`json_text`](Self::json_text); given here it is delivered to the letter as well, but PostgreSQL keeps it in the column
-    /// `payload_bytes`, where people cannot read it.
+    /// [`json_text`](Self::json_text); given here it is delivered to the letter as well, but PostgreSQL keeps
+    /// it in the column `payload_bytes`, where people cannot read it.
     #[must_use]
     #[inline]
     pub fn payload(mut self, payload: impl Into<Bytes>) -> Self {
@@ -385,8 +385,8 @@ impl NewEvent {
         self
     }
 
-    /// The payload as JSON that is a text already. It is kept to the letter: spaces, the order of keys, every digit. A text that
-    /// is no JSON is refused when the event is emitted.
+    /// The payload as JSON that is a text already. It is kept to the letter: spaces, the order of keys, every
+    /// digit. A text that is no JSON is refused when the event is emitted.
     ///
     /// ```
     /// use postrider_core::Event;
@@ -572,8 +572,9 @@ const IN_NAMES: [bool; 256] = {
     table
 };
 
-/// Whether these bytes are JSON: then they may be given to [`NewEvent::json_text`] as they are. It looks at the grammar alone, so
-/// that numbers of any length and escapes of any kind pass, however deep they are nested.
+/// Whether these bytes are JSON: then they may be given to [`NewEvent::json_text`] as they are. It looks at
+/// the grammar alone, so that numbers of any length and escapes of any kind pass, however deep they are
+/// nested.
 pub fn is_json(bytes: &[u8]) -> bool {
     check_json(bytes).is_ok()
 }

@@ -1,9 +1,10 @@
 //! Whether a program and a schema of different versions work together.
 //!
-//! A schema says two numbers: its own version, and the *oldest version* of programs that can still work with it. Changes come
-//! in two steps. The first only *expands*: it adds tables and columns that older programs need not know, and the oldest
-//! version stays. The second, in a later release, *contracts*: it removes what nobody uses any more, and the oldest version
-//! rises. So programs of two releases run side by side while they are replaced one by one, in either order:
+//! A schema says two numbers: its own version, and the *oldest version* of programs that can still work with
+//! it. Changes come in two steps. The first only *expands*: it adds tables and columns that older programs
+//! need not know, and the oldest version stays. The second, in a later release, *contracts*: it removes what
+//! nobody uses any more, and the oldest version rises. So programs of two releases run side by side while
+//! they are replaced one by one, in either order:
 //!
 //! | schema | program |
 //! |---|---|
@@ -23,8 +24,8 @@ pub enum Fit {
     Works,
 }
 
-/// Compares the version that a program knows with what a database says of its schema: its version, and the oldest version
-/// of programs that can work with it. `place` is where it was found.
+/// Compares the version that a program knows with what a database says of its schema: its version, and the
+/// oldest version of programs that can work with it. `place` is where it was found.
 pub fn fit(place: &str, found: Option<(&str, &str)>, known: u32) -> Result<Fit> {
     let Some((version, oldest)) = found else { return Ok(Fit::Older(0)) };
     match (version.parse::<u32>(), oldest.parse::<u32>()) {

@@ -1,7 +1,7 @@
 //! Every upper bound in one place.
 //!
-//! What a user may send is bounded here, and by the schema, where rows arrive by plain SQL. What is there all the same is read
-//! without what breaks a limit, and becomes a dead letter: see [`Flaw`](crate::event::Flaw).
+//! What a user may send is bounded here, and by the schema, where rows arrive by plain SQL. What is there all
+//! the same is read without what breaks a limit, and becomes a dead letter: see [`Flaw`](crate::event::Flaw).
 //! What Postrider keeps in memory is bounded by [`SPAN_EVENTS_MAX`], [`SPAN_BYTES_MAX`],
 //! [`UNSETTLED_EVENTS_MAX`] and [`PARKED_KEYS_MAX`].
 
@@ -21,8 +21,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Bytes of one event's headers, names and values together.
 pub const HEADERS_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of the JSON that headers are stored as, which the schema checks: each character may be escaped by six, and a schedule
-/// adds its own.
+/// Bytes of the JSON that headers are stored as, which the schema checks: each character may be escaped by
+/// six, and a schedule adds its own.
 pub const HEADERS_JSON_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of a subscription's name.
 pub const SUBSCRIPTION_NAME_BYTES_MAX: usize = 100;
@@ -58,8 +58,8 @@ pub const ATTEMPT_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Events that one read of the log looks at, matching or not.
 pub const CHUNK_SCAN_MAX: usize = 10_000;
-/// Events that one read of the log returns. With 4,000 a drain through a pooler ran at 0.77 of a direct one, with 10,000 at
-/// 0.86, for ten more MiB of memory.
+/// Events that one read of the log returns. With 4,000 a drain through a pooler ran at 0.77 of a direct one,
+/// with 10,000 at 0.86, for ten more MiB of memory.
 pub const CHUNK_EVENTS_MAX: usize = 10_000;
 /// Bytes of payload that one read of the log returns, give or take its last event.
 pub const CHUNK_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -76,8 +76,9 @@ pub const RUN_EVENTS_MAX: usize = 100;
 pub const BATCH_EVENTS_MAX: usize = 10_000;
 /// Due deliveries that are in memory at a time, per subscription.
 pub const DUE_LOADED_MAX: usize = 1_000;
-/// Keys that may wait behind failed events, per subscription. At this number reading stops, and the log says so once a minute:
-/// the receiver is broken, not a few events. Each of them costs a relay some 20 to 40 bytes.
+/// Keys that may wait behind failed events, per subscription. At this number reading stops, and the log says
+/// so once a minute: the receiver is broken, not a few events. Each of them costs a relay some 20 to 40
+/// bytes.
 pub const PARKED_KEYS_MAX: usize = 2_000_000;
 /// Events that one queued row stands for. A worker that ends takes so many with it, and gives them back one by one.
 pub const BLOCK_EVENTS_MAX: usize = 100;
@@ -123,8 +124,8 @@ pub const TICK_LATE_MAX: Duration = Duration::from_secs(60);
 pub const PRUNE_ROWS_MAX: usize = 1_000;
 /// Rows that one listing returns.
 pub const PAGE_ROWS_MAX: usize = 1_000;
-/// Bytes of a payload that a listing shows, and bytes of headers above which it shows none: a page of the largest events there
-/// can be takes about 12 MiB.
+/// Bytes of a payload that a listing shows, and bytes of headers above which it shows none: a page of the
+/// largest events there can be takes about 12 MiB.
 pub const PREVIEW_BYTES_MAX: usize = 4 * 1024;
 
 const _: () = {

@@ -8,27 +8,30 @@
 //! ```
 //!
 //! A **queued row** stands for one event, or for a **block** of them: at most
-//! [`BLOCK_EVENTS_MAX`](crate::limits::BLOCK_EVENTS_MAX) that need neither order nor a due time. It is fed by the owner of
-//! the subscription's shards, in the transaction that moves their position over the events, so that each event is either
-//! above the position, or in a queued row, or a dead letter, or done.
+//! [`BLOCK_EVENTS_MAX`](crate::limits::BLOCK_EVENTS_MAX) that need neither order nor a due time. It is fed by
+//! the owner of the subscription's shards, in the transaction that moves their position over the events, so
+//! that each event is either above the position, or in a queued row, or a dead letter, or done.
 //!
 //! Rules that every store and every worker keeps:
 //!
-//! 1. A **claim** leases some rows under a **token** that no claim ever had before, and that is larger than any that these
-//!    rows had. All of them have one lease, on the database's clock.
-//! 2. Whatever is done to a leased row on behalf of its holder names the row and the token. If the row is gone, free, or
-//!    leased under another token, nothing happens to it and the holder is told: it was **fenced**.
-//!    A handler may take its event out of the queue itself, in a transaction of its own ([`ack_in`](crate::ack_in)), under
-//!    the same rule.
-//! 3. A claim whose lease has run out is **reaped**: its rows are free again. Nobody else takes a leased row. A block that
-//!    is reaped becomes one row for each of its events: what ended its worker may be one of them.
-//! 4. Of the rows of one lane at most one, the head, is ready, due at a time, or leased. The others wait, in the order
-//!    `(turn, event)`. When the head leaves, the same transaction makes the next one ready. Where ids become visible in
-//!    any order, a store gives turns of its own where keys have an order: in that in which rows are fed.
-//!    Where keys have a limit and no order, a lane has as many heads as the limit says, ready or leased. One that is to be
-//!    attempted after a while leaves its lane, and enters it again when its time has come.
-//! 5. Rows that are ready are claimed in the order of priority, virtual time and event. Virtual time is given when a row is
-//!    fed, see [`feed`], and never taken back: a row that is ready again comes behind what has been claimed.
+//! 1. A **claim** leases some rows under a **token** that no claim ever had before, and that is larger than
+//!    any that these rows had. All of them have one lease, on the database's clock.
+//! 2. Whatever is done to a leased row on behalf of its holder names the row and the token. If the row is
+//!    gone, free, or leased under another token, nothing happens to it and the holder is told: it was
+//!    **fenced**. A handler may take its event out of the queue itself, in a transaction of its own
+//!    ([`ack_in`](crate::ack_in)), under the same rule.
+//! 3. A claim whose lease has run out is **reaped**: its rows are free again. Nobody else takes a leased row.
+//!    A block that is reaped becomes one row for each of its events: what ended its worker may be one of
+//!    them.
+//! 4. Of the rows of one lane at most one, the head, is ready, due at a time, or leased. The others wait, in
+//!    the order `(turn, event)`. When the head leaves, the same transaction makes the next one ready. Where
+//!    ids become visible in any order, a store gives turns of its own where keys have an order: in that in
+//!    which rows are fed. Where keys have a limit and no order, a lane has as many heads as the limit says,
+//!    ready or leased. One that is to be attempted after a while leaves its lane, and enters it again when
+//!    its time has come.
+//! 5. Rows that are ready are claimed in the order of priority, virtual time and event. Virtual time is given
+//!    when a row is fed, see [`feed`], and never taken back: a row that is ready again comes behind what has
+//!    been claimed.
 
 pub mod feed;
 mod progress;
@@ -141,8 +144,8 @@ pub struct Ask {
     /// Of these rows, how many at the most whose event has failed before: so that those which fail over and over leave
     /// room for the others.
     pub again: usize,
-    /// Whether to look at everything, and not only where there was something to find lately: for one that ends when nothing
-    /// is left.
+    /// Whether to look at everything, and not only where there was something to find lately: for one that
+    /// ends when nothing is left.
     pub all: bool,
     /// How long the lease lasts unless it is extended.
     pub lease: Duration,
@@ -166,8 +169,8 @@ pub struct Claimed {
 pub struct LeasedRow {
     /// Its name: the first of its events.
     pub id: EventId,
-    /// Its events, in order, with their payload as edited if it was. One that is gone from the log is missing, and so is one
-    /// that is [superseded](crate::unique): whoever holds the row takes it for done.
+    /// Its events, in order, with their payload as edited if it was. One that is gone from the log is
+    /// missing, and so is one that is [superseded](crate::unique): whoever holds the row takes it for done.
     pub events: Vec<Arc<Event>>,
     /// Whether it is a block.
     pub is_block: bool,
@@ -186,8 +189,8 @@ impl LeasedRow {
 
 /// What became of some leased rows; applied as a whole. Rows that were fenced are left out.
 ///
-/// Applying the same settle twice has the effect of applying it once: the second time, all is fenced. A row whose fate is
-/// [`Fate::Acked`] is fenced only if its claim is gone too.
+/// Applying the same settle twice has the effect of applying it once: the second time, all is fenced. A row
+/// whose fate is [`Fate::Acked`] is fenced only if its claim is gone too.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueSettle {
     /// One by one.
@@ -198,8 +201,8 @@ pub struct QueueSettle {
     pub results: Vec<EventResult>,
     /// How far handlers had come when they ended, of events in these rows, where that was not written down before.
     pub progress: Vec<EventProgress>,
-    /// Those of the claims of these rows of which the worker has others in its hands. They are kept even if none of these is
-    /// left in the store: their handlers may have acked them and still run.
+    /// Those of the claims of these rows of which the worker has others in its hands. They are kept even if
+    /// none of these is left in the store: their handlers may have acked them and still run.
     pub held: Vec<Token>,
 }
 
@@ -223,9 +226,10 @@ pub enum Fate {
     Again(Again),
     /// Its event becomes a dead letter.
     Dead,
-    /// Its handlers have acked all its events, these, in transactions of their own ([`ack_in`](crate::ack_in)). If they were
-    /// committed, the row is gone, and the claim has one less. What is still there is freed as by a reap, unless such a
-    /// transaction has it in hand just now: then it stays leased until the lease runs out.
+    /// Its handlers have acked all its events, these, in transactions of their own
+    /// ([`ack_in`](crate::ack_in)). If they were committed, the row is gone, and the claim has one less. What
+    /// is still there is freed as by a reap, unless such a transaction has it in hand just now: then it stays
+    /// leased until the lease runs out.
     Acked(Vec<EventId>),
     /// It is a block, and goes. The events named here stay, each as a row of its own; all others are done.
     Split(Vec<(EventId, Remnant)>),
@@ -253,8 +257,8 @@ pub enum Remnant {
     Dead,
     /// Its handler still runs: it stays leased under the same token.
     Running,
-    /// Its handler has acked it in a transaction of its own. If it is still there, that was not committed, and it is handed
-    /// out again.
+    /// Its handler has acked it in a transaction of its own. If it is still there, that was not committed,
+    /// and it is handed out again.
     Acked,
 }
 
@@ -297,8 +301,8 @@ pub struct QueueSettled {
 pub struct Extended {
     /// Which one.
     pub token: Token,
-    /// Events of it that somebody has cancelled: their handlers should end, and whatever they say, they are not attempted
-    /// again.
+    /// Events of it that somebody has cancelled: their handlers should end, and whatever they say, they are
+    /// not attempted again.
     pub cancelled: Vec<EventId>,
 }
 
@@ -311,7 +315,8 @@ pub struct Swept {
     pub due: u64,
     /// Lanes that had waited for nobody: always zero, unless something is wrong.
     pub headless: u64,
-    /// Lanes in which a row may wait for nobody, and which are looked at again by the next sweep: somebody had them in hand.
+    /// Lanes in which a row may wait for nobody, and which are looked at again by the next sweep: somebody
+    /// had them in hand.
     pub unsure: u64,
     /// How long until the next row is due; none if no row has a due time.
     pub next_due_in: Option<Duration>,

@@ -1,10 +1,10 @@
 //! What is emitted at which times: cron schedules that are stored in the database.
 //!
-//! A schedule names instants, its *ticks*, by a cron expression in a time zone, and an event. Whoever looks at a schedule
-//! when a tick is due fires it: one transaction emits the event and moves `next_at` on from the value that was seen. Of
-//! any number of processes that fire the same tick one succeeds, and the others have changed nothing. A process that
-//! ends in between has changed nothing either. So there is no leader, and nothing that could be done twice when one
-//! takes over from another.
+//! A schedule names instants, its *ticks*, by a cron expression in a time zone, and an event. Whoever looks
+//! at a schedule when a tick is due fires it: one transaction emits the event and moves `next_at` on from the
+//! value that was seen. Of any number of processes that fire the same tick one succeeds, and the others have
+//! changed nothing. A process that ends in between has changed nothing either. So there is no leader, and
+//! nothing that could be done twice when one takes over from another.
 //!
 //! ```text
 //!      ticks already emitted      due, emitted by the next fire      to come
@@ -12,7 +12,8 @@
 //!                                  next_at                  now
 //! ```
 //!
-//! `next_at` only ever moves on. A clock that is set back makes a schedule wait until the time has come again.
+//! `next_at` only ever moves on. A clock that is set back makes a schedule wait until the time has come
+//! again.
 
 mod cron;
 mod due;
@@ -78,7 +79,8 @@ impl Schedule {
         format!("{}: {} {}", self.name, self.cron, self.zone)
     }
 
-    /// Ticks after an instant, whatever has been emitted so far: what people want to see before they trust an expression.
+    /// Ticks after an instant, whatever has been emitted so far: what people want to see before they trust an
+    /// expression.
     pub fn ticks_after(&self, at: Timestamp, count: usize) -> Result<Vec<Timestamp>> {
         let cron = Cron::parse(&self.cron, &self.zone)?;
         Ok(cron.between(at, Timestamp::from_micros(i64::MAX)).take(count).collect())
@@ -214,8 +216,8 @@ impl NewSchedule {
         tick_event(&self.name, self.event.clone(), Timestamp::from_micros(0)).check()
     }
 
-    /// What is stored when this is put at `now` over what is there: none if nothing would change. The store gives it a new
-    /// number.
+    /// What is stored when this is put at `now` over what is there: none if nothing would change. The store
+    /// gives it a new number.
     pub fn put_over(
         mut self,
         old: Option<&ScheduleReport>,

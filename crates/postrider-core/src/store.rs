@@ -1,9 +1,9 @@
 //! What a database must do for us: the contract in prose.
 //!
-//! [`Store`] is the part for people: the CLI, the API and the dashboard read and change state through it
-//! and nothing else. [`ScheduleStore`] adds schedules. [`LogStore`] is the part for workers in mode `log`, [`QueueStore`]
-//! what mode `queue` needs beyond it. The conformance suite of the testkit states each promise below as a named test; a
-//! store is correct when it passes.
+//! [`Store`] is the part for people: the CLI, the API and the dashboard read and change state through it and
+//! nothing else. [`ScheduleStore`] adds schedules. [`LogStore`] is the part for workers in mode `log`,
+//! [`QueueStore`] what mode `queue` needs beyond it. The conformance suite of the testkit states each promise
+//! below as a named test; a store is correct when it passes.
 //!
 //! For all of them: a call that returns an error has changed nothing, except that a lost connection may leave
 //! its outcome unknown, so every call but [`LogStore::settle_with`], [`QueueStore::feed`] and
@@ -44,8 +44,8 @@ pub use actions::{ActionReport, DeliveryAction};
 /// Every change that destroys or skips something takes the name of the `actor` and leaves a line in the
 /// store's audit table, in the same transaction.
 pub trait Store: Clone + Send + Sync + 'static {
-    /// The store's identity, made at its first migration, and anew when a failover or restore has made it another store;
-    /// part of every deduplication id. It does not change while shards are held.
+    /// The store's identity, made at its first migration, and anew when a failover or restore has made it
+    /// another store; part of every deduplication id. It does not change while shards are held.
     fn id(&self) -> String;
 
     /// Whether payloads and headers are shown to whoever has opened the store. Where they are withheld, events and dead
@@ -59,9 +59,9 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// [`emit`](crate::emit()). Durable on return.
     fn event_emit(&self, events: Vec<NewEvent>) -> impl Future<Output = Result<Vec<EventId>>> + Send;
 
-    /// Events, newest first, with the beginning of their payloads: what a page takes is bounded in bytes. No column travels
-    /// further than it is shown, and filters look at the first [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes of
-    /// names.
+    /// Events, newest first, with the beginning of their payloads: what a page takes is bounded in bytes. No
+    /// column travels further than it is shown, and filters look at the first
+    /// [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes of names.
     fn event_list(&self, query: EventQuery) -> impl Future<Output = Result<Vec<Listed>>> + Send;
 
     /// One event, if it is still there; whole, but for what breaks a limit.
@@ -182,9 +182,10 @@ pub enum Payloads {
 /// durable. It must be cheap when nothing is new, since it is called whenever the worker's poll comes
 /// round.
 ///
-/// No row may stop a read. Whatever has come by plain SQL, every event that is read, here, among due rows or by a claim, is
-/// made by [`StoredEvent::into_event`](crate::event::StoredEvent): no column that breaks its limit travels in full, and the
-/// event comes with a [`Flaw`](crate::event::Flaw). What a read brings is bounded in bytes of all columns.
+/// No row may stop a read. Whatever has come by plain SQL, every event that is read, here, among due rows or
+/// by a claim, is made by [`StoredEvent::into_event`](crate::event::StoredEvent): no column that breaks its
+/// limit travels in full, and the event comes with a [`Flaw`](crate::event::Flaw). What a read brings is
+/// bounded in bytes of all columns.
 ///
 /// # Writing
 ///
@@ -287,18 +288,19 @@ pub trait QueueStore: LogStore {
     /// What was fed so far and is not done, for a feeder that begins.
     fn fed(&self, hold: &Hold) -> impl Future<Output = Result<Fed>> + Send;
 
-    /// Moves the position of all held shards and writes the rows that lie between, in one transaction, under the epochs of
-    /// `hold`. A row with a lane is ready if nothing of its lane is there, and waits otherwise. Where the queue stands
-    /// now is returned if the subscription is fair, and may be none otherwise.
+    /// Moves the position of all held shards and writes the rows that lie between, in one transaction, under
+    /// the epochs of `hold`. A row with a lane is ready if nothing of its lane is there, and waits otherwise.
+    /// Where the queue stands now is returned if the subscription is fair, and may be none otherwise.
     ///
-    /// Losing a committed feed in a crash of the database loses the position with it, so it need not be flushed. It must
-    /// not be repeated: after an error it is not known whether the rows are there, and perhaps done already. The feeder
-    /// takes the shards again and goes on from their positions.
+    /// Losing a committed feed in a crash of the database loses the position with it, so it need not be
+    /// flushed. It must not be repeated: after an error it is not known whether the rows are there, and
+    /// perhaps done already. The feeder takes the shards again and goes on from their positions.
     fn feed(&self, hold: &Hold, feed: Arc<Feed>) -> impl Future<Output = Result<Option<i64>>> + Send;
 
-    /// Feeds, and claims for the member of `hold` as [`claim`](Self::claim) does, at best in one transaction: where workers wait
-    /// in the process that feeds, this is the shortest way from a commit to a handler. `events` are those that the rows are
-    /// made of, so that they need not be read again. What is fed is fed whatever becomes of the claim.
+    /// Feeds, and claims for the member of `hold` as [`claim`](Self::claim) does, at best in one transaction:
+    /// where workers wait in the process that feeds, this is the shortest way from a commit to a handler.
+    /// `events` are those that the rows are made of, so that they need not be read again. What is fed is fed
+    /// whatever becomes of the claim.
     fn feed_and_claim(
         &self,
         hold: &Hold,
@@ -313,8 +315,8 @@ pub trait QueueStore: LogStore {
         }
     }
 
-    /// Leases rows that are ready, in order. Durable on return: a token that a crash of the database forgot could be given
-    /// to somebody else. An answer that was lost leaves a claim that nobody extends.
+    /// Leases rows that are ready, in order. Durable on return: a token that a crash of the database forgot
+    /// could be given to somebody else. An answer that was lost leaves a claim that nobody extends.
     fn claim(
         &self,
         subscription: &Subscription,
@@ -322,17 +324,18 @@ pub trait QueueStore: LogStore {
         ask: Ask,
     ) -> impl Future<Output = Result<Claimed>> + Send;
 
-    /// Makes the leases of some claims last from now on, each as long as was asked for. A claim that is not in the answer has
-    /// been reaped or is settled to the last row. With it goes how far handlers have come with events of these claims; of a
-    /// claim that is not there nothing is written.
+    /// Makes the leases of some claims last from now on, each as long as was asked for. A claim that is not
+    /// in the answer has been reaped or is settled to the last row. With it goes how far handlers have come
+    /// with events of these claims; of a claim that is not there nothing is written.
     fn extend(
         &self,
         tokens: Vec<Token>,
         progress: Vec<EventProgress>,
     ) -> impl Future<Output = Result<Vec<Extended>>> + Send;
 
-    /// Writes what became of leased rows. An event that somebody has cancelled meanwhile goes, whatever its fate. Losing a
-    /// committed settle in a crash of the database costs duplicates, never an event, so it need not be flushed.
+    /// Writes what became of leased rows. An event that somebody has cancelled meanwhile goes, whatever its
+    /// fate. Losing a committed settle in a crash of the database costs duplicates, never an event, so it
+    /// need not be flushed.
     fn queue_settle(
         &self,
         subscription: &Subscription,
@@ -340,8 +343,8 @@ pub trait QueueStore: LogStore {
         settle: Arc<QueueSettle>,
     ) -> impl Future<Output = Result<QueueSettled>> + Send;
 
-    /// Reaps claims whose lease has run out, and makes rows ready whose time has come. Any member may do it at any time;
-    /// claims bring nothing that only a sweep would find. At most
+    /// Reaps claims whose lease has run out, and makes rows ready whose time has come. Any member may do it
+    /// at any time; claims bring nothing that only a sweep would find. At most
     /// [`SWEEP_ROWS_MAX`](crate::limits::SWEEP_ROWS_MAX) rows of each kind.
     fn sweep(&self, subscription: &Subscription) -> impl Future<Output = Result<Swept>> + Send;
 
@@ -474,11 +477,11 @@ pub struct DeliveryReport {
     pub subscription: String,
     /// Where it stands. Above the position it is pending.
     pub state: DeliveryState,
-    /// Attempts that have begun since it was emitted or last replayed, the one that runs included. Nothing is known of them
-    /// once it is done: see the history.
+    /// Attempts that have begun since it was emitted or last replayed, the one that runs included. Nothing is
+    /// known of them once it is done: see the history.
     pub attempts: u32,
-    /// How many of these were lost with their worker. They are no failures, and a handler does not count them: what runs is
-    /// attempt `attempts - lost` to it.
+    /// How many of these were lost with their worker. They are no failures, and a handler does not count
+    /// them: what runs is attempt `attempts - lost` to it.
     pub lost: u32,
     /// When it may be attempted, if a time is set.
     pub due_at: Option<Timestamp>,
@@ -490,8 +493,8 @@ pub struct DeliveryReport {
     pub paused: bool,
     /// What happened at each recorded attempt, oldest first.
     pub history: Vec<AttemptReport>,
-    /// What people did to it, oldest first, at most the last [`limits::DELIVERY_ACTIONS_MAX`](crate::limits). None if this may
-    /// not be read: then it is not known how it came to be done.
+    /// What people did to it, oldest first, at most the last [`limits::DELIVERY_ACTIONS_MAX`](crate::limits).
+    /// None if this may not be read: then it is not known how it came to be done.
     pub actions: Option<Vec<ActionReport>>,
     /// What its handler wanted to be kept: a text, by convention JSON.
     pub result: Option<String>,
@@ -519,8 +522,8 @@ pub struct SubscriptionReport {
     pub members: Vec<MemberReport>,
     /// Its shards, in order.
     pub shards: Vec<ShardReport>,
-    /// Events between the least advanced position and the end of the log that its filter wants. Of many it is an estimate, by the share
-    /// of those that were looked at.
+    /// Events between the least advanced position and the end of the log that its filter wants. Of many it is
+    /// an estimate, by the share of those that were looked at.
     pub lag_events: u64,
     /// Age of the oldest of these.
     pub lag: Option<Duration>,

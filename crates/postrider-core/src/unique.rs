@@ -7,9 +7,9 @@
 //!         └─ emit B, replace: B is emitted, has the key and begins a period of its own; A is superseded
 //! ```
 //!
-//! Whoever holds a key gives it back in one of three ways: its period is over, its event is removed from the store, or the
-//! transaction that emitted it is rolled back. An event is **superseded** only while it holds the key: what was emitted in an
-//! earlier period has nothing to do with what comes in a later one.
+//! Whoever holds a key gives it back in one of three ways: its period is over, its event is removed from the
+//! store, or the transaction that emitted it is rolled back. An event is **superseded** only while it holds
+//! the key: what was emitted in an earlier period has nothing to do with what comes in a later one.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 use crate::event::{Event, NewEvent};
 use crate::limits;
 
-/// The header of events that may be superseded. A store looks for newer ones only where it finds it, so that others cost
-/// nothing.
+/// The header of events that may be superseded. A store looks for newer ones only where it finds it, so that
+/// others cost nothing.
 pub const REPLACES_HEADER: &str = "postrider-replaces";
 
 /// Makes an emit unique.
@@ -84,16 +84,17 @@ impl Unique {
         self
     }
 
-    /// Takes the key for so long, on the database's clock and from the emit that takes it; at the longest for as long as the
-    /// event is kept.
+    /// Takes the key for so long, on the database's clock and from the emit that takes it; at the longest for
+    /// as long as the event is kept.
     #[must_use]
     pub fn within(mut self, period: Duration) -> Self {
         self.within = Some(period);
         self
     }
 
-    /// Emits although the key is taken, and takes it over. The older event is not handed out any more if it waits in a queue
-    /// and was emitted like this too; one that has begun goes on, and in mode `log` both are delivered.
+    /// Emits although the key is taken, and takes it over. The older event is not handed out any more if it
+    /// waits in a queue and was emitted like this too; one that has begun goes on, and in mode `log` both are
+    /// delivered.
     #[must_use]
     pub fn replace(mut self) -> Self {
         self.replaces = true;
@@ -108,8 +109,8 @@ impl Unique {
         self.within
     }
 
-    /// The key as it is stored for this event. Names hold no spaces, so that no two scopes share a key; whoever emits by SQL
-    /// writes it like this.
+    /// The key as it is stored for this event. Names hold no spaces, so that no two scopes share a key;
+    /// whoever emits by SQL writes it like this.
     pub(crate) fn stored_key<'a>(&'a self, event: &NewEvent) -> Cow<'a, str> {
         let topic = event.topic().as_str();
         match self.scope {

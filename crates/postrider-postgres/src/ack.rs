@@ -12,9 +12,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The client libraries, and what a transaction is in each, are those of [`emit`](crate::emit). The transaction must be of the
-//! store's database, and at isolation level `read committed` if the event has a key whose order is kept. Its role needs the
-//! right to execute the function `ack`, which a relay has.
+//! The client libraries, and what a transaction is in each, are those of [`emit`](crate::emit). The
+//! transaction must be of the store's database, and at isolation level `read committed` if the event has a
+//! key whose order is kept. Its role needs the right to execute the function `ack`, which a relay has.
 
 #[cfg(feature = "diesel-2")]
 mod diesel_2;

@@ -315,7 +315,8 @@ impl Scratch {
         Ok(Self { client, url: in_database(url, &name), name, role: None })
     }
 
-    /// Makes one for a role of its own, whom the server does not tell how far its log has come, as some managed servers do.
+    /// Makes one for a role of its own, whom the server does not tell how far its log has come, as some
+    /// managed servers do.
     pub async fn create_managed(url: &str) -> Result<Self> {
         let client = connect(url).await?;
         let name = format!("postrider_bench_{}_managed", std::process::id());

@@ -1,8 +1,8 @@
 //! How an event gets into the caller's transaction.
 //!
-//! [`emit`](postrider_core::emit()) takes a reference to a transaction and writes one row through it. It opens nothing
-//! and commits nothing: the event exists if and only if the caller's transaction commits, and a savepoint that is
-//! rolled back takes its events with it.
+//! [`emit`](postrider_core::emit()) takes a reference to a transaction and writes one row through it. It
+//! opens nothing and commits nothing: the event exists if and only if the caller's transaction commits, and a
+//! savepoint that is rolled back takes its events with it.
 //!
 //! ```no_run
 //! # async fn order(db: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -28,12 +28,12 @@
 //! | diesel-async 0.9 | `diesel-async-0_9` | `&mut AsyncPgConnection` | a future |
 //! | sea-orm 2 | `sea-orm-2` | `&DatabaseTransaction`; any `ConnectionTrait` by [`Schema::on`] | a future |
 //!
-//! The folder `examples` has a small program for each of the last three, and `docs/orm.md` says in which order to emit and
-//! to write with libraries that decide themselves when to write.
+//! The folder `examples` has a small program for each of the last three, and `docs/orm.md` says in which
+//! order to emit and to write with libraries that decide themselves when to write.
 //!
-//! An event that breaks a limit is refused before anything is sent, and the transaction goes on. After any other
-//! error PostgreSQL ends the transaction: roll it back. (It also answers `COMMIT` to such a one with success and
-//! rolls back.)
+//! An event that breaks a limit is refused before anything is sent, and the transaction goes on. After any
+//! other error PostgreSQL ends the transaction: roll it back. (It also answers `COMMIT` to such a one with
+//! success and rolls back.)
 //!
 //! # Which way
 //!
@@ -45,12 +45,13 @@
 //! | [`copy()`] | loads of events, no ids | the server reads them as fast as from a bare `COPY` |
 //! | plain SQL | other languages | see the crate's front page |
 //!
-//! tokio-postgres keeps no prepared statements and gives a connection no name by which we could keep them, so the
-//! caller does. What that is worth, in the server's instructions for one insert (PostgreSQL 15, callgrind): a bare
-//! prepared insert into a plain table 124k, ours prepared 162k, ours parsed and planned each time 264k. Of the 38k
-//! the check on the payload's length takes 19k and the way to the leaf 14k. In transactions of one event, flushed,
-//! 8 connections on two busy cores, in turns with the bare insert: prepared 0.96 of its rate on PostgreSQL 15 and
-//! 0.93 on 18, the plain way 0.7 to 0.8; a quarter of the rounds is 0.1 away from that.
+//! tokio-postgres keeps no prepared statements and gives a connection no name by which we could keep them, so
+//! the caller does. What that is worth, in the server's instructions for one insert (PostgreSQL 15,
+//! callgrind): a bare prepared insert into a plain table 124k, ours prepared 162k, ours parsed and planned
+//! each time 264k. Of the 38k the check on the payload's length takes 19k and the way to the leaf 14k. In
+//! transactions of one event, flushed, 8 connections on two busy cores, in turns with the bare insert:
+//! prepared 0.96 of its rate on PostgreSQL 15 and 0.93 on 18, the plain way 0.7 to 0.8; a quarter of the
+//! rounds is 0.1 away from that.
 
 mod batch;
 mod copy;

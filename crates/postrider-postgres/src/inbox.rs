@@ -1,7 +1,8 @@
 //! The other end: a receiver that handles each event once.
 //!
-//! Events come at least once. A receiver with a PostgreSQL database of its own, which need not be a store, notes the
-//! deduplication id of each event in the transaction that does the work, and leaves alone what it finds noted.
+//! Events come at least once. A receiver with a PostgreSQL database of its own, which need not be a store,
+//! notes the deduplication id of each event in the transaction that does the work, and leaves alone what it
+//! finds noted.
 //!
 //! ```no_run
 //! # async fn run(db: &mut tokio_postgres::Client, dedup_id: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -20,8 +21,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The table `postrider_inbox` stands where the search path of the session makes tables. What is forgotten can be handled again:
-//! keep it for longer than an event can take to come again, which is the retention of the store if dead letters may be replayed.
+//! The table `postrider_inbox` stands where the search path of the session makes tables. What is forgotten
+//! can be handled again: keep it for longer than an event can take to come again, which is the retention of
+//! the store if dead letters may be replayed.
 //!
 //! [`InboxTable`] is for the relay that delivers into such a database by itself.
 
@@ -52,8 +54,8 @@ pub async fn create(db: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Notes an event as handled by `receiver`, in the transaction that does so. `false` if it was noted before: then there is
-/// nothing to do. If another transaction is about to note it, this waits for its end.
+/// Notes an event as handled by `receiver`, in the transaction that does so. `false` if it was noted before:
+/// then there is nothing to do. If another transaction is about to note it, this waits for its end.
 pub async fn take(tx: &Transaction<'_>, receiver: &str, dedup_id: &str) -> Result<bool> {
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
         [(&receiver, Type::TEXT), (&dedup_id, Type::TEXT)];
@@ -62,8 +64,8 @@ pub async fn take(tx: &Transaction<'_>, receiver: &str, dedup_id: &str) -> Resul
     Ok(!rows.is_empty())
 }
 
-/// Forgets what was noted longer ago than `older_than`, at most so many at a time. Gives how many; call it again while that
-/// is as many as asked for.
+/// Forgets what was noted longer ago than `older_than`, at most so many at a time. Gives how many; call it
+/// again while that is as many as asked for.
 pub async fn prune(db: &Client, older_than: Duration, rows_max: u32) -> Result<u64> {
     // Within what an interval of PostgreSQL holds.
     let seconds = older_than.as_secs_f64().min(SECONDS_MAX);

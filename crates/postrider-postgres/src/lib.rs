@@ -41,8 +41,8 @@
 //!
 //! # Emitting from other languages
 //!
-//! An event is a row. Leave `xid`, `id` and `created_at` out. The payload is JSON, which is kept to the letter; bytes that are no
-//! JSON go into `payload_bytes` instead. Without a type the type is the topic.
+//! An event is a row. Leave `xid`, `id` and `created_at` out. The payload is JSON, which is kept to the
+//! letter; bytes that are no JSON go into `payload_bytes` instead. Without a type the type is the topic.
 //!
 //! ```sql
 //! insert into postrider.event (topic, type, key, payload)
@@ -50,33 +50,36 @@
 //! returning id;
 //! ```
 //!
-//! The function `postrider.emit` takes a payload of any type that JSON can have (`json`, `jsonb`, text, a parameter without a type),
-//! and `postrider.emit_bytes` one that is none. Both take a delay and an idempotency key too, with a period (`unique_for`) and whether to take it
-//! over from an older event (`replace`); a key that counts within a topic is written `topic TOPIC KEY`. Whoever emits with a key that is in use waits until
-//! the other transaction has ended: the only wait between producers. [`producer_grants`] gives the statements that let
-//! a role emit and nothing else.
+//! The function `postrider.emit` takes a payload of any type that JSON can have (`json`, `jsonb`, text, a
+//! parameter without a type), and `postrider.emit_bytes` one that is none. Both take a delay and an
+//! idempotency key too, with a period (`unique_for`) and whether to take it over from an older event
+//! (`replace`); a key that counts within a topic is written `topic TOPIC KEY`. Whoever emits with a key that
+//! is in use waits until the other transaction has ended: the only wait between producers.
+//! [`producer_grants`] gives the statements that let a role emit and nothing else.
 //!
-//! The protocol by which the log is read, and why it loses nothing, is at the head of [`postrider_core::log`].
+//! The protocol by which the log is read, and why it loses nothing, is at the head of
+//! [`postrider_core::log`].
 //!
 //! # What to know about PostgreSQL
 //!
-//! *Emit after locking the aggregate.* Events of a key are delivered in the order of their ids within what became visible
-//! together; whoever holds the key's lock while it emits defines that order.
+//! *Emit after locking the aggregate.* Events of a key are delivered in the order of their ids within what
+//! became visible together; whoever holds the key's lock while it emits defines that order.
 //!
 //! *Leave `xid` and `id` alone.* Grant producers the other columns only; [`producer_grants`] prints how.
 //!
-//! *A transaction that stays open for long* delays its own events only. When it commits, its rows are looked for among all
-//! that were written since it began, which delays others by about a second for every eight million of them. Beyond
-//! [a budget](PostgresOptions::straggler_budget) the log and `postrider store check` say so, and which index makes it
-//! short: the reader uses one on `(xid, id)` of a leaf if it is there.
+//! *A transaction that stays open for long* delays its own events only. When it commits, its rows are looked
+//! for among all that were written since it began, which delays others by about a second for every eight
+//! million of them. Beyond [a budget](PostgresOptions::straggler_budget) the log and `postrider store check`
+//! say so, and which index makes it short: the reader uses one on `(xid, id)` of a leaf if it is there.
 //!
-//! *A pooler in transaction mode* is noticed, or named by [`Pooler`]: nothing of ours then outlives a transaction, and one
-//! session in its pool is enough. `docs/pooler.md` says what is different.
+//! *A pooler in transaction mode* is noticed, or named by [`Pooler`]: nothing of ours then outlives a
+//! transaction, and one session in its pool is enough. `docs/pooler.md` says what is different.
 //!
-//! *A relay at rest asks ten times a second*, unless [producers wake it](PostgresStore::wake_set), which is not for those
-//! that prepare transactions, nor for relays behind a pooler by transactions.
+//! *A relay at rest asks ten times a second*, unless [producers wake it](PostgresStore::wake_set), which is
+//! not for those that prepare transactions, nor for relays behind a pooler by transactions.
 //!
-//! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they are flushed.
+//! *A hand-out waits for the disk.* Events of producers that commit asynchronously are delivered once they
+//! are flushed.
 
 /// One statement of the folder `sql`.
 macro_rules! sql {

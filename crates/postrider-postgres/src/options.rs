@@ -95,9 +95,9 @@ impl PostgresOptions {
         Ok(options)
     }
 
-    /// Takes the password, if the URL has none, from where libpq would: `PGPASSWORD`, or the file that `PGPASSFILE` names, or
-    /// `~/.pgpass`. `postrider` does this for its store. A program should say where its passwords come from, so that
-    /// [`from_url`](Self::from_url) looks nowhere else.
+    /// Takes the password, if the URL has none, from where libpq would: `PGPASSWORD`, or the file that
+    /// `PGPASSFILE` names, or `~/.pgpass`. `postrider` does this for its store. A program should say where
+    /// its passwords come from, so that [`from_url`](Self::from_url) looks nowhere else.
     #[must_use]
     pub fn libpq_password(mut self) -> Self {
         if self.config.get_password().is_none()
@@ -168,16 +168,16 @@ impl PostgresOptions {
         self
     }
 
-    /// How many bytes of its log the server may keep for a slot of the store, and what to do about more: people are told beyond 10
-    /// GiB by default.
+    /// How many bytes of its log the server may keep for a slot of the store, and what to do about more:
+    /// people are told beyond 10 GiB by default.
     #[must_use]
     pub fn wal_budget(mut self, bytes: u64, over: OverBudget) -> Self {
         self.wal_budget = (bytes, over);
         self
     }
 
-    /// Whether the server tells of a transaction that is too large for its memory while that is open, instead of keeping it on its
-    /// disk until it commits. Its events are read from the table either way.
+    /// Whether the server tells of a transaction that is too large for its memory while that is open, instead
+    /// of keeping it on its disk until it commits. Its events are read from the table either way.
     #[must_use]
     pub fn wal_streaming(mut self, streaming: bool) -> Self {
         self.large = if streaming { Large::Ahead } else { Large::Whole };
@@ -191,9 +191,9 @@ impl PostgresOptions {
         self
     }
 
-    /// Among how many ids the events of a transaction that was open for long may be looked for before people are told to
-    /// make an index for it: a million by default, which takes about an eighth of a second once they are in memory.
-    /// The log and `postrider store check` say which index.
+    /// Among how many ids the events of a transaction that was open for long may be looked for before people
+    /// are told to make an index for it: a million by default, which takes about an eighth of a second once
+    /// they are in memory. The log and `postrider store check` say which index.
     #[must_use]
     pub fn straggler_budget(mut self, ids: u32) -> Self {
         self.straggler_budget = i64::from(ids);

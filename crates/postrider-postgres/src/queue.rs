@@ -5,11 +5,12 @@
 //!        writer            claimer                   settler
 //! ```
 //!
-//! Who waits for whom, beyond `lock.rs`: a settle locks its rows, then its claims, then buckets of lanes (shared). A feed
-//! takes buckets alone, but only such that are free, and waits for nobody. A sweep passes over rows and claims that are in
-//! somebody's hands. A handler that acks in its own transaction locks its row, then a bucket (shared), and never a claim,
-//! however long it takes to commit. So nobody who holds a lock here waits for another that is held longer than a statement takes.
-//! One exception: after the limit of a key was lowered, whoever leaves a place empty has the bucket alone until it commits.
+//! Who waits for whom, beyond `lock.rs`: a settle locks its rows, then its claims, then buckets of lanes
+//! (shared). A feed takes buckets alone, but only such that are free, and waits for nobody. A sweep passes
+//! over rows and claims that are in somebody's hands. A handler that acks in its own transaction locks its
+//! row, then a bucket (shared), and never a claim, however long it takes to commit. So nobody who holds a
+//! lock here waits for another that is held longer than a statement takes. One exception: after the limit of
+//! a key was lowered, whoever leaves a place empty has the bucket alone until it commits.
 
 mod cancel;
 mod claim;

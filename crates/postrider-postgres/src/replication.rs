@@ -1,7 +1,8 @@
 //! What the server tells of its write-ahead log: a connection in replication mode, and the stream on it.
 //!
-//! The client library has no such connections, so this is a client of its own, small since it does one thing. It knows nothing of
-//! subscriptions or positions: it says what was committed, in the order of commits, and tells the server what may be forgotten.
+//! The client library has no such connections, so this is a client of its own, small since it does one thing.
+//! It knows nothing of subscriptions or positions: it says what was committed, in the order of commits, and
+//! tells the server what may be forgotten.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -99,8 +100,8 @@ struct Server {
 }
 
 impl Replication {
-    /// Connects as the options say: the first of their hosts that will do, encrypted and with a password as on all other
-    /// connections, never through a pooler. Refuses a server that is too old, and a standby.
+    /// Connects as the options say: the first of their hosts that will do, encrypted and with a password as
+    /// on all other connections, never through a pooler. Refuses a server that is too old, and a standby.
     pub(crate) async fn connect(options: &PostgresOptions) -> Result<Self> {
         let what = format!("connect to {options} for replication");
         let mode = options.tls.mode(&options.config);
@@ -155,12 +156,13 @@ impl Replication {
         read().ok_or_else(|| nonsense(what, "no identity"))
     }
 
-    /// Makes a slot that keeps all that commits from now on, and exports a snapshot of what committed before, which lasts until
-    /// the next command on this connection. With `failover`, on servers that can, standbys take the slot over.
+    /// Makes a slot that keeps all that commits from now on, and exports a snapshot of what committed before,
+    /// which lasts until the next command on this connection. With `failover`, on servers that can, standbys
+    /// take the slot over.
     ///
-    /// Waits until all transactions have ended that run now, at most for as long as a call may take: then the error's kind is
-    /// `Busy` or `Unavailable`, and the server removes what it has made of the slot. Nothing is removed otherwise: whoever
-    /// makes a slot and does not use it has to drop it.
+    /// Waits until all transactions have ended that run now, at most for as long as a call may take: then the
+    /// error's kind is `Busy` or `Unavailable`, and the server removes what it has made of the slot. Nothing
+    /// is removed otherwise: whoever makes a slot and does not use it has to drop it.
     pub(crate) async fn slot_create(&mut self, slot: &str, failover: bool) -> Result<NewSlot> {
         let what = format!("create the replication slot {slot}");
         let lock_timeout = format!("set lock_timeout = {}", self.commands.max().as_millis().max(1));
@@ -181,8 +183,8 @@ impl Replication {
         read().ok_or_else(|| nonsense(&what, "no slot"))
     }
 
-    /// Reads from a slot what committed after `from`, or after what was last confirmed if that is later, of the tables of a
-    /// publication.
+    /// Reads from a slot what committed after `from`, or after what was last confirmed if that is later, of
+    /// the tables of a publication.
     pub(crate) async fn start(self, slot: &str, publication: &str, from: Lsn) -> Result<Stream> {
         self.start_with(slot, publication, from, Large::Whole).await
     }
@@ -203,8 +205,8 @@ impl Replication {
         Ok(Stream::new(wire, what, confirmed, pace))
     }
 
-    /// Refuses what the server would refuse in words only, and a publication that is missing, which it does not refuse at
-    /// all or too late. How far the slot was confirmed.
+    /// Refuses what the server would refuse in words only, and a publication that is missing, which it does
+    /// not refuse at all or too late. How far the slot was confirmed.
     async fn slot_check(&mut self, slot: &str, publication: &str, what: &str) -> Result<Lsn> {
         let question = format!(
             "select s.slot_name, s.plugin = 'pgoutput' and s.database = pg_catalog.current_database(), s.wal_status, \
@@ -285,7 +287,8 @@ impl Server {
     }
 }
 
-/// The plugin's options are strings, in one of which is a list of names: hence two ways of quoting, one within the other.
+/// The plugin's options are strings, in one of which is a list of names: hence two ways of quoting, one
+/// within the other.
 fn start_command(slot: &str, publication: &str, from: Lsn, large: Large) -> String {
     let publications = escape_identifier(publication).replace('\'', "''");
     let version = match large {

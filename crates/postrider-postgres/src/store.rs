@@ -158,9 +158,10 @@ impl PostgresStore {
         tx.commit(what).await
     }
 
-    /// Makes this server the home of a store that was restored from a dump, upgraded or replicated from another server,
-    /// under a new identity. It reads and writes the whole log, batch by batch; one that was interrupted is gone on with by the
-    /// next call. None if the store is at home here. Whoever calls it must own the schema.
+    /// Makes this server the home of a store that was restored from a dump, upgraded or replicated from
+    /// another server, under a new identity. It reads and writes the whole log, batch by batch; one that was
+    /// interrupted is gone on with by the next call. None if the store is at home here. Whoever calls it must
+    /// own the schema.
     pub async fn adopt(options: PostgresOptions, actor: &str) -> Result<Option<Adopted>> {
         Self::adopt_with(options, actor, adopt::BATCH_EVENTS, |_| ()).await
     }
@@ -184,8 +185,9 @@ impl PostgresStore {
         &self.inner.options.schema
     }
 
-    /// Emits an event to this store's schema, in the caller's transaction. Without a store, or with another one, it is the
-    /// schema that decides: `emit(&tx, …)` always writes to `postrider`, and [`Schema::on`] to the one that it names.
+    /// Emits an event to this store's schema, in the caller's transaction. Without a store, or with another
+    /// one, it is the schema that decides: `emit(&tx, …)` always writes to `postrider`, and [`Schema::on`] to
+    /// the one that it names.
     ///
     /// ```no_run
     /// # async fn order(store: &postrider_postgres::PostgresStore, tx: tokio_postgres::Transaction<'_>) -> postrider_core::Result<()> {
@@ -207,15 +209,15 @@ impl PostgresStore {
         self.inner.wal.as_ref().map_or((Reading::Table, 0), |wal| (wal.reading(), wal.switches()))
     }
 
-    /// Removes the slot and the publication that relays with source `wal` have made; what was removed. No relay may follow
-    /// them. Whoever has opened the store must own the schema and be allowed to replicate.
+    /// Removes the slot and the publication that relays with source `wal` have made; what was removed. No
+    /// relay may follow them. Whoever has opened the store must own the schema and be allowed to replicate.
     pub async fn source_drop(&self, actor: &str) -> Result<Vec<String>> {
         wal::source_drop(&self.inner, actor).await
     }
 
-    /// Makes events of the rows that another program inserts into its outbox table, in its own transactions, by a trigger; how many
-    /// were made of the rows that were there. Whoever has opened the store must own the schema, and be allowed to make
-    /// triggers on the table.
+    /// Makes events of the rows that another program inserts into its outbox table, in its own transactions,
+    /// by a trigger; how many were made of the rows that were there. Whoever has opened the store must own
+    /// the schema, and be allowed to make triggers on the table.
     ///
     /// It waits for those who write into the table for two seconds at the most. The error is then retryable.
     pub async fn outbox_attach(&self, outbox: &Outbox, actor: &str) -> Result<u64> {

@@ -1,4 +1,5 @@
-//! The log as the server's write-ahead log tells it: transactions arrive when they commit, nobody asks for them.
+//! The log as the server's write-ahead log tells it: transactions arrive when they commit, nobody asks for
+//! them.
 //!
 //! ```text
 //!   slot ══ stream ══► follow ──► inbox ──► fetch: a window without a question to the server
@@ -7,14 +8,15 @@
 //!              confirmed: all that everybody can see by now in the table
 //! ```
 //!
-//! Why both can take turns is proved in `postrider_core::log`. Nothing depends on the stream: whoever reads the log
-//! reads the table whenever there is none, when it lags, and once a second anyway. So the slot is never held by a
-//! subscription that is slow, paused or gone, and one that is lost costs latency only.
+//! Why both can take turns is proved in `postrider_core::log`. Nothing depends on the stream: whoever reads
+//! the log reads the table whenever there is none, when it lags, and once a second anyway. So the slot is
+//! never held by a subscription that is slow, paused or gone, and one that is lost costs latency only.
 //!
-//! The stream tells of a commit as soon as that is on the server's own disk. Where commits wait for standbys as well, nobody
-//! can see it yet, and it may never come to be if the server ends now and a standby takes over. There only what is visible
-//! is taken, which costs a look at what is, for each window. Asked of the server itself (`synchronized_standby_slots`,
-//! from release 17 on) the same costs nothing here, but whoever runs it may not have.
+//! The stream tells of a commit as soon as that is on the server's own disk. Where commits wait for standbys
+//! as well, nobody can see it yet, and it may never come to be if the server ends now and a standby takes
+//! over. There only what is visible is taken, which costs a look at what is, for each window. Asked of the
+//! server itself (`synchronized_standby_slots`, from release 17 on) the same costs nothing here, but whoever
+//! runs it may not have.
 
 mod budget;
 mod follow;
@@ -167,8 +169,8 @@ impl Wal {
         self.shared.inbox().generation()
     }
 
-    /// The table was read up to a tick that sees this, when the log had been written up to `written`; once the stream has come
-    /// there, it may be followed.
+    /// The table was read up to a tick that sees this, when the log had been written up to `written`; once
+    /// the stream has come there, it may be followed.
     pub(crate) fn was_read(&self, before: u64, to: &Snapshot, written: Lsn) {
         self.shared.inbox().was_read(before, to, written);
     }

@@ -1,6 +1,6 @@
-//! PostgreSQL keeps every promise of the contract, on each version that is tested, for the owner of the schema and for
-//! those who have no more than the rights of their roles; directly, and through a pooler, even one with a single session; and
-//! on a server that tells nothing of its write-ahead log.
+//! PostgreSQL keeps every promise of the contract, on each version that is tested, for the owner of the
+//! schema and for those who have no more than the rights of their roles; directly, and through a pooler, even
+//! one with a single session; and on a server that tells nothing of its write-ahead log.
 
 use std::sync::OnceLock;
 

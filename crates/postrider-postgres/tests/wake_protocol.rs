@@ -1,5 +1,5 @@
-//! Every interleaving of a few producers and relays under the protocol by which relays sleep, as it stands at the head of
-//! `sentry.rs`: no event is slept through. Each shortcut that suggests itself sleeps through one.
+//! Every interleaving of a few producers and relays under the protocol by which relays sleep, as it stands at
+//! the head of `sentry.rs`: no event is slept through. Each shortcut that suggests itself sleeps through one.
 
 use std::collections::HashSet;
 

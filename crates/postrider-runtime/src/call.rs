@@ -47,9 +47,10 @@ pub(crate) async fn optional<T>(call: &mut Option<Call<T>>) -> Result<T> {
     }
 }
 
-/// Whether an error of the store ends its worker. A worker that runs for good tries again whatever it is, less and less often: one
-/// row, one damaged page or one missing right must not end the other subscriptions of its process. Only a schema that this
-/// program does not understand does. A worker that ends when all is done ends with what will not pass by itself.
+/// Whether an error of the store ends its worker. A worker that runs for good tries again whatever it is,
+/// less and less often: one row, one damaged page or one missing right must not end the other subscriptions
+/// of its process. Only a schema that this program does not understand does. A worker that ends when all is
+/// done ends with what will not pass by itself.
 pub(crate) fn ends_worker(error: &Error, until_idle: bool) -> bool {
     !error.is_retryable() && (until_idle || error.kind() == ErrorKind::Incompatible)
 }

@@ -22,9 +22,10 @@ use crate::queue_mode::queue::Fed;
 
 /// Moves events from a store to handlers and sinks.
 ///
-/// Any number of processes may run the same subscriptions. In mode `log` they share its shards, and take over when one of
-/// them ends, within moments if its process is dead and within the store's lease if it is silent. In mode `queue` one of them
-/// feeds the queue, and all of them claim from it. While it runs, a relay also fires the store's schedules.
+/// Any number of processes may run the same subscriptions. In mode `log` they share its shards, and take over
+/// when one of them ends, within moments if its process is dead and within the store's lease if it is silent.
+/// In mode `queue` one of them feeds the queue, and all of them claim from it. While it runs, a relay also
+/// fires the store's schedules.
 pub struct Relay<S: QueueStore> {
     store: S,
     name: String,
@@ -147,8 +148,8 @@ impl<S: QueueStore> Relay<S> {
     /// Runs until `shutdown` resolves, then drains: nothing new is begun, what runs is finished, progress
     /// is settled, ownership is given back. One that never had a worker keeps house until `shutdown`.
     ///
-    /// A worker whose subscription is deleted waits until it is created again under its name, by whomever, and then begins
-    /// anew; it creates nothing by itself.
+    /// A worker whose subscription is deleted waits until it is created again under its name, by whomever,
+    /// and then begins anew; it creates nothing by itself.
     ///
     /// Dropping the future is what a crash is: safe at any await. What was handed out and not settled is
     /// delivered again.
@@ -159,8 +160,8 @@ impl<S: QueueStore> Relay<S> {
     /// Runs until nothing is left that can be delivered now, or until `shutdown` resolves. Events with a
     /// later due time, waiting retries and paused subscriptions do not hold it up. It fires no schedules.
     ///
-    /// What was committed before it began is delivered. What is emitted meanwhile, by handlers too, may be left for the next run:
-    /// each worker ends by itself.
+    /// What was committed before it began is delivered. What is emitted meanwhile, by handlers too, may be
+    /// left for the next run: each worker ends by itself.
     pub async fn run_until_idle(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary> {
         self.run_until(shutdown, true).await
     }
@@ -232,8 +233,8 @@ impl<S: QueueStore> Relay<S> {
     }
 }
 
-/// Waits for all workers. The first failure, or the shutdown, makes all of them drain; but those that end by themselves when all is
-/// done are left alone by the failure of another.
+/// Waits for all workers. The first failure, or the shutdown, makes all of them drain; but those that end by
+/// themselves when all is done are left alone by the failure of another.
 async fn supervise(
     mut workers: JoinSet<Result<Summary>>,
     stop: &CancellationToken,

@@ -44,8 +44,8 @@ impl Interference for Gate {
     }
 }
 
-/// Hands events out for a minute while settles do not pass, and then to the end. How many were handed out in that minute;
-/// none is lost or repeated.
+/// Hands events out for a minute while settles do not pass, and then to the end. How many were handed out in
+/// that minute; none is lost or repeated.
 async fn handed_out_while(settles: Settles, key: Option<&str>) -> usize {
     let (say, gate) = watch::channel(Settles::Pass);
     let calm = MemoryStore::new(SimClock::new());
@@ -75,8 +75,8 @@ async fn handed_out_while(settles: Settles, key: Option<&str>) -> usize {
     count
 }
 
-/// What can be handed out until an outcome has waited twice as long as settles are apart, and what is out already then: a
-/// handler has events of one key several at a time.
+/// What can be handed out until an outcome has waited twice as long as settles are apart, and what is out
+/// already then: a handler has events of one key several at a time.
 fn most(at_a_time: usize, run: usize) -> usize {
     let settle_every = MemoryStore::new(SimClock::new()).pace().settle_every;
     let rounds = (settle_every * 2).as_millis() / EACH.as_millis();

@@ -1,7 +1,8 @@
 //! The client libraries alone, for `postrider bench` to compare the relay with.
 //!
-//! The same messages as the sinks send, lying ready in memory, given to the library as fast as it takes them, and each of them
-//! acked as the sink wants it: nothing is read from a store, no order is kept, nothing is settled.
+//! The same messages as the sinks send, lying ready in memory, given to the library as fast as it takes them,
+//! and each of them acked as the sink wants it: nothing is read from a store, no order is kept, nothing is
+//! settled.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use postrider_core::{Delivery, Error, ErrorKind, Result};
 
 use crate::SinkSpec;
 
-/// Sends all of these and waits for all acks. Gives what `read` reads when all is ready to be sent, connected and made into
-/// messages, and what it reads after the last ack.
+/// Sends all of these and waits for all acks. Gives what `read` reads when all is ready to be sent, connected
+/// and made into messages, and what it reads after the last ack.
 pub async fn publish<T>(spec: &SinkSpec, deliveries: &[Delivery], read: impl Fn() -> T) -> Result<(T, T)> {
     match spec {
         #[cfg(feature = "kafka")]
@@ -28,7 +29,8 @@ pub async fn publish<T>(spec: &SinkSpec, deliveries: &[Delivery], read: impl Fn(
     }
 }
 
-/// Sends one message every `1 / rate` seconds, whatever became of the last, and gives how long the ack of each took. Kafka only.
+/// Sends one message every `1 / rate` seconds, whatever became of the last, and gives how long the ack of
+/// each took. Kafka only.
 pub async fn ack_times(spec: &SinkSpec, deliveries: &[Delivery], rate: u64) -> Result<Vec<Duration>> {
     match spec {
         #[cfg(feature = "kafka")]

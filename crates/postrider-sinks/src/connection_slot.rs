@@ -23,8 +23,8 @@ impl<C> Default for ConnectionSlot<C> {
 }
 
 impl<C: Clone> ConnectionSlot<C> {
-    /// The connection, made anew unless it is still good. One task makes it and the others wait; if it cannot be made, all who
-    /// waited are told so, instead of each waiting for a time limit of its own.
+    /// The connection, made anew unless it is still good. One task makes it and the others wait; if it cannot
+    /// be made, all who waited are told so, instead of each waiting for a time limit of its own.
     ///
     /// Cancel safe: whoever waits next makes the connection.
     pub(crate) async fn get(

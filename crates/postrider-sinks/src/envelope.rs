@@ -8,13 +8,13 @@
 //! | `cloudevents-structured` | one JSON object of CloudEvents 1.0 | |
 //! | `debezium` | the payload | `id` and `eventType`, as Debezium's outbox event router does |
 //!
-//! The `id` of `debezium` is the event's header `id`, which an event of an outbox table has from its row; an event without one gets
-//! the deduplication id.
+//! The `id` of `debezium` is the event's header `id`, which an event of an outbox table has from its row; an
+//! event without one gets the deduplication id.
 //!
 //! Beside any of them travel the event's own headers, `traceparent` among them, and what [`names`] lists: the
-//! deduplication id, the event's own id, the attempt, and the epoch, which every relay knows. [`Binding`] says how a protocol
-//! carries all that.
-//! A payload that is the body is shared, never copied and never rewritten.
+//! deduplication id, the event's own id, the attempt, and the epoch, which every relay knows. [`Binding`]
+//! says how a protocol carries all that. A payload that is the body is shared, never copied and never
+//! rewritten.
 
 mod binding;
 pub mod cloudevents;

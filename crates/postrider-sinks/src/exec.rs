@@ -5,21 +5,24 @@
 //!   from it  {"id":"s-7-1800000000000000-mail","outcome":"ack"}
 //! ```
 //!
-//! One line is one event, see `exec/line.rs`, and each is answered by one line, in any order, with its `dedup_id` as `id` and
-//! `ack`, `retry` or `dead` as `outcome`; `error` may say why. What it writes to standard error goes to the log.
+//! One line is one event, see `exec/line.rs`, and each is answered by one line, in any order, with its
+//! `dedup_id` as `id` and `ack`, `retry` or `dead` as `outcome`; `error` may say why. What it writes to
+//! standard error goes to the log.
 //!
 //! *Ack.* The program has answered `ack`: what that means is its affair.
 //!
 //! *Order.* Events of many keys are with the program at once, of one key one at a time.
 //!
-//! *Life.* It is started by the first batch, without a shell. When it ends, writes what is no answer, or owes an answer for
-//! longer than the time limit, it is killed and started again, after a pause that grows from 100 ms to 30 s until
-//! it acks. An event may be what ends it: so after each end events are given one at a time until a batch is through, and
-//! then one that ends the program again has failed on its own account. Its last line on standard error is kept with that attempt.
+//! *Life.* It is started by the first batch, without a shell. When it ends, writes what is no answer, or owes
+//! an answer for longer than the time limit, it is killed and started again, after a pause that grows from
+//! 100 ms to 30 s until it acks. An event may be what ends it: so after each end events are given one at a
+//! time until a batch is through, and then one that ends the program again has failed on its own account. Its
+//! last line on standard error is kept with that attempt.
 //!
-//! *What it gets.* Of the environment where to find programs, the home folder, language and time zone, and what `env` says: it sees no
-//! secret of ours. It has a process group of its own, so that Ctrl-C reaches us alone and it finishes what it has begun. When the sink is
-//! dropped, its input is closed and the group gets SIGTERM, and SIGKILL if it still runs after five seconds.
+//! *What it gets.* Of the environment where to find programs, the home folder, language and time zone, and
+//! what `env` says: it sees no secret of ours. It has a process group of its own, so that Ctrl-C reaches us
+//! alone and it finishes what it has begun. When the sink is dropped, its input is closed and the group gets
+//! SIGTERM, and SIGKILL if it still runs after five seconds.
 
 mod child;
 mod group;
@@ -51,8 +54,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 pub struct ExecOptions {
     /// The program and its arguments. There is no shell; name one if you want one.
     pub command: Vec<String>,
-    /// More of an environment for it, beside PATH, HOME, LANG, LC_* and TZ. A value may be a secret's place, `env:NAME` or
-    /// `file:/path`.
+    /// More of an environment for it, beside PATH, HOME, LANG, LC_* and TZ. A value may be a secret's place,
+    /// `env:NAME` or `file:/path`.
     #[serde(default)]
     pub env: BTreeMap<String, Secret>,
     /// Events that are with the program at a time.

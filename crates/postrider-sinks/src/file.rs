@@ -1,7 +1,8 @@
 //! A file that grows by one JSON object a line.
 //!
-//! It is made for its owner alone, unless `mode` says otherwise, because payloads stand in it. A symbolic link in its place is refused: another
-//! user who may write to the folder could lead the events, and what they say, to any file of ours.
+//! It is made for its owner alone, unless `mode` says otherwise, because payloads stand in it. A symbolic
+//! link in its place is refused: another user who may write to the folder could lead the events, and what
+//! they say, to any file of ours.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};

@@ -1,13 +1,15 @@
 //! Webhooks: each event is a request, signed as Standard Webhooks says.
 //!
-//! *Ack.* The receiver has answered with a status from 200 to 299 within the time limit. Redirects are not followed. What
-//! other statuses mean stands in `answer`; the body of an answer is read for as much as a connection needs to be used again.
-//! How it begins is kept with an attempt that failed, and reaches no log.
+//! *Ack.* The receiver has answered with a status from 200 to 299 within the time limit. Redirects are not
+//! followed. What other statuses mean stands in `answer`; the body of an answer is read for as much as a
+//! connection needs to be used again. How it begins is kept with an attempt that failed, and reaches no log.
 //!
-//! *Order.* Many keys are in flight at once, up to `concurrency` requests for each host, and the events of one key one after the
-//! other (`per_key`). With `batch` several events are one request, and one request is in flight at a time.
+//! *Order.* Many keys are in flight at once, up to `concurrency` requests for each host, and the events of
+//! one key one after the other (`per_key`). With `batch` several events are one request, and one request is
+//! in flight at a time.
 //!
-//! *Repeats.* An answer that is lost makes the event come again, with the same `webhook-id` and `idempotency-key`.
+//! *Repeats.* An answer that is lost makes the event come again, with the same `webhook-id` and
+//! `idempotency-key`.
 //!
 //! *Where to.* [`guard`](self) refuses what is no public address unless `allow` names it, see [`Allowed`].
 
@@ -229,7 +231,8 @@ impl Shared {
     }
 }
 
-/// Reads what is left of an answer, up to a bound, and keeps how it begins: a byte more than is shown, so that one knows.
+/// Reads what is left of an answer, up to a bound, and keeps how it begins: a byte more than is shown, so
+/// that one knows.
 async fn drain(mut body: Incoming, beginning: &mut Vec<u8>) {
     let mut left = ANSWER_BYTES_MAX;
     while let Some(Ok(frame)) = body.frame().await {

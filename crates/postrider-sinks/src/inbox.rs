@@ -1,13 +1,16 @@
 //! A table of another database: each event becomes a row there, once.
 //!
-//! *Ack.* The row is committed and flushed, or was before: beside the events stands a table of the deduplication ids that were seen,
-//! written in the same transaction, so that a repeat is left out even if a receiver has long taken the row away. What the
-//! table promises is in [`postrider_core::inbox`], how it is written in the store crates.
+//! *Ack.* The row is committed and flushed, or was before: beside the events stands a table of the
+//! deduplication ids that were seen, written in the same transaction, so that a repeat is left out even if a
+//! receiver has long taken the row away. What the table promises is in [`postrider_core::inbox`], how it is
+//! written in the store crates.
 //!
-//! *Order.* A batch is one transaction. Rows stand in its order, and become visible in the order of their column `arrival`.
+//! *Order.* A batch is one transaction. Rows stand in its order, and become visible in the order of their
+//! column `arrival`.
 //!
-//! *Refusals.* A batch in which the database refuses an event for good is cut in two until the event is alone; the others
-//! arrive. Anything else makes the sink unavailable, and the next batch makes a new connection, with a URL that is read anew.
+//! *Refusals.* A batch in which the database refuses an event for good is cut in two until the event is
+//! alone; the others arrive. Anything else makes the sink unavailable, and the next batch makes a new
+//! connection, with a URL that is read anew.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -44,7 +47,8 @@ const SCHEME: &str = "inbox:";
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxOptions {
-    /// The database: `postgres://USER@HOST/DATABASE`, `sqlite://FILE`, or where that is written: `env:NAME` or `file:/PATH`.
+    /// The database: `postgres://USER@HOST/DATABASE`, `sqlite://FILE`, or where that is written: `env:NAME`
+    /// or `file:/PATH`.
     #[serde(deserialize_with = "url_from_config")]
     pub url: Secret,
     /// The table, which is made if it is not there; `postrider_inbox_event` if left out.
@@ -84,8 +88,8 @@ impl SinkOptions for InboxOptions {
     type Sink = InboxSink;
     const SCHEMES: &'static [&'static str] = &["inbox"];
 
-    /// `inbox:postgres://USER@HOST/DATABASE?table=NAME&remember=30d`, `inbox:sqlite://FILE`. What else stands behind the `?` is the
-    /// database's.
+    /// `inbox:postgres://USER@HOST/DATABASE?table=NAME&remember=30d`, `inbox:sqlite://FILE`. What else stands
+    /// behind the `?` is the database's.
     fn from_text(text: &str) -> Result<Self> {
         let whole = text.strip_prefix(SCHEME).unwrap_or(text);
         let (base, query) = whole.split_once('?').unwrap_or((whole, ""));

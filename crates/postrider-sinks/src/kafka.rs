@@ -3,21 +3,24 @@
 //! # What is promised
 //!
 //! - *Ack*: all replicas that are in sync hold the record (`acks=all`).
-//! - *Order*: records of one key reach their partition in the order of the batch, whatever is retried and whichever
-//!   broker leads. If one is not acked, no later one of its key takes effect. Four things together make it so:
+//! - *Order*: records of one key reach their partition in the order of the batch, whatever is retried and
+//!   whichever broker leads. If one is not acked, no later one of its key takes effect. Four things together
+//!   make it so:
 //!   1. The producer is idempotent: a broker takes a request only after the one before it, and each once.
-//!   2. It is gapless: when a broker refuses a record for good, the producer dies with everything behind it, instead of
-//!      sending the rest under a new epoch, as it otherwise would.
-//!   3. Nothing times out inside of it. The sink has one deadline for a batch; once that has passed, the producer is
-//!      thrown away with all that it holds, so that nothing of an earlier attempt is sent after a later one began.
-//!   4. Where a producer is not known, the first event of a key travels ahead of the rest (`wave`): a broker that has never
-//!      heard of a producer takes any request from it as the first, even the second (`courses`).
-//! - *Duplicates*: only of an event that was not acked, with the same deduplication id: what was on its way when a
-//!   deadline passed or the future was dropped may still arrive, once.
+//!   2. It is gapless: when a broker refuses a record for good, the producer dies with everything behind it,
+//!      instead of sending the rest under a new epoch, as it otherwise would.
+//!   3. Nothing times out inside of it. The sink has one deadline for a batch; once that has passed, the
+//!      producer is thrown away with all that it holds, so that nothing of an earlier attempt is sent after a
+//!      later one began.
+//!   4. Where a producer is not known, the first event of a key travels ahead of the rest (`wave`): a broker
+//!      that has never heard of a producer takes any request from it as the first, even the second
+//!      (`courses`).
+//! - *Duplicates*: only of an event that was not acked, with the same deduplication id: what was on its way
+//!   when a deadline passed or the future was dropped may still arrive, once.
 //! - A producer of which any record failed is never used again; the next batch gets a new one.
 //!
-//! Each batch has a producer to itself, out of at most `producers_max`. So a batch that waits for a dead partition holds up no
-//! other, and one that is given up takes nothing of another with it.
+//! Each batch has a producer to itself, out of at most `producers_max`. So a batch that waits for a dead
+//! partition holds up no other, and one that is given up takes nothing of another with it.
 //!
 //! Why there are no transactions, `docs/sinks.md` says.
 //!
@@ -77,8 +80,8 @@ pub struct KafkaOptions {
     /// The topic.
     #[serde(deserialize_with = "topic_from_config")]
     pub topic: Template,
-    /// The record's key, which chooses the partition as Java's clients do (murmur2). Without it the event's key, if it has one. What
-    /// renders as nothing is no key, and any partition will do.
+    /// The record's key, which chooses the partition as Java's clients do (murmur2). Without it the event's
+    /// key, if it has one. What renders as nothing is no key, and any partition will do.
     #[serde(default)]
     pub key: Option<Template>,
     /// Headers beside those of the envelope.
@@ -93,8 +96,8 @@ pub struct KafkaOptions {
     /// How records are compressed.
     #[serde(default)]
     pub compression: Compression,
-    /// Whether connections are encrypted. A broker then has to prove that it is the one, by a certificate for the name under which it
-    /// is reached.
+    /// Whether connections are encrypted. A broker then has to prove that it is the one, by a certificate for
+    /// the name under which it is reached.
     #[serde(default, deserialize_with = "security::from_config")]
     pub tls: bool,
     /// A file with the certificates to trust instead of the system's.
@@ -121,7 +124,8 @@ pub struct KafkaOptions {
     /// Milliseconds for which records of a partition are gathered before they are sent.
     #[serde(default = "default_linger_ms")]
     pub linger_ms: u32,
-    /// Bytes of the largest record, and of the largest request for a partition. It must not be above the topic's `max.message.bytes`.
+    /// Bytes of the largest record, and of the largest request for a partition. It must not be above the
+    /// topic's `max.message.bytes`.
     #[serde(default = "default_message_bytes_max")]
     pub message_bytes_max: NonZeroU32,
     /// Bytes that one producer holds; what does not fit waits.

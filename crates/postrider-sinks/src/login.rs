@@ -20,7 +20,8 @@ pub(crate) struct Login<'a> {
 }
 
 impl Login<'_> {
-    /// Refuses a login that everybody on the way could read. The servers are not repeated: some write a whole URL there.
+    /// Refuses a login that everybody on the way could read. The servers are not repeated: some write a whole
+    /// URL there.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.is_given || self.tls || self.servers.iter().all(|server| is_local(server)) {
             return Ok(());

@@ -1,15 +1,18 @@
 //! NATS JetStream: each event is published and acked by the stream that stores it.
 //!
-//! *Ack.* The stream has stored the event, as durably as its storage and replicas say, or had stored it before: the
-//! deduplication id is the `Nats-Msg-Id`, by which the stream drops repeats within its duplicate window. It names the
-//! subscription too, because a stream knows one id once, however many subscriptions publish to it (`repeats`).
+//! *Ack.* The stream has stored the event, as durably as its storage and replicas say, or had stored it
+//! before: the deduplication id is the `Nats-Msg-Id`, by which the stream drops repeats within its duplicate
+//! window. It names the subscription too, because a stream knows one id once, however many subscriptions
+//! publish to it (`repeats`).
 //!
 //! *Order.* All keys of a batch are in flight at once, and the events of one key one after the other
-//! (`per_key`): a stream may refuse one event and take the next, and acks come too late to hold that one back.
+//! (`per_key`): a stream may refuse one event and take the next, and acks come too late to hold that one
+//! back.
 //!
-//! *Connection.* It is made when first needed. Once lost it is not used again: what is in flight has failed at once, and
-//! the next batch makes a new one with secrets that are read anew. So the client's own buffer never sends an event long
-//! after it was given up, except one that it already held when the connection broke; the `Nats-Msg-Id` covers that.
+//! *Connection.* It is made when first needed. Once lost it is not used again: what is in flight has failed
+//! at once, and the next batch makes a new one with secrets that are read anew. So the client's own buffer
+//! never sends an event long after it was given up, except one that it already held when the connection
+//! broke; the `Nats-Msg-Id` covers that.
 
 mod acks;
 #[cfg(feature = "bench")]
@@ -296,8 +299,8 @@ struct State {
 }
 
 impl NatsSink {
-    /// How many events a stream has dropped as repeats though they were on their first attempt: something else has published with
-    /// their ids, or they had been delivered before a crash or a seek.
+    /// How many events a stream has dropped as repeats though they were on their first attempt: something
+    /// else has published with their ids, or they had been delivered before a crash or a seek.
     pub fn repeats_on_first_attempts(&self) -> u64 {
         self.shared.repeats.told()
     }

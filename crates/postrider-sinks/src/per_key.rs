@@ -1,9 +1,9 @@
 //! A batch with many events in flight, and those of one key one after the other.
 //!
 //! A receiver that answers each event for itself, such as a webhook or JetStream, may refuse one and take the
-//! next. So the next event of a key leaves only when the one before is acked; other keys do not wait. Once
-//! an event of a key fails, the rest of its key is `Untried`. That is the contract of [`Sink::keeps_order`], and a batch
-//! of many keys still has all of them in flight at once.
+//! next. So the next event of a key leaves only when the one before is acked; other keys do not wait. Once an
+//! event of a key fails, the rest of its key is `Untried`. That is the contract of [`Sink::keeps_order`], and
+//! a batch of many keys still has all of them in flight at once.
 //!
 //! [`Sink::keeps_order`]: postrider_core::Sink::keeps_order
 

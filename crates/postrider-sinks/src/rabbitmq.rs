@@ -2,18 +2,22 @@
 //!
 //! # What is promised
 //!
-//! - *Ack*: every queue to which the exchange routes the message has it, on disk if the queue is durable and, for a quorum
-//!   queue, on a majority. Messages are persistent.
-//! - An event that no queue wants is not acked: it is published as `mandatory`, the broker gives it back, and it is tried
-//!   again by the retry policy, since somebody may yet bind a queue. A broker confirms such a message as well; so the
-//!   confirms of a batch are judged only once all that was given back with them is known, by message id.
-//! - *Order*: a batch never holds two events of one key, because a broker may refuse the first and take the second
-//!   (a queue that was full for a moment). Keys travel side by side, many messages before the first confirm.
-//! - *Duplicates*: only of an event that was not confirmed at first, with the same `message_id`. A broker refuses a message by closing
-//!   its channel, and what else was on it is published again, whether it had arrived or not.
+//! - *Ack*: every queue to which the exchange routes the message has it, on disk if the queue is durable and,
+//!   for a quorum queue, on a majority. Messages are persistent.
+//! - An event that no queue wants is not acked: it is published as `mandatory`, the broker gives it back, and
+//!   it is tried again by the retry policy, since somebody may yet bind a queue. A broker confirms such a
+//!   message as well; so the confirms of a batch are judged only once all that was given back with them is
+//!   known, by message id.
+//! - *Order*: a batch never holds two events of one key, because a broker may refuse the first and take the
+//!   second (a queue that was full for a moment). Keys travel side by side, many messages before the first
+//!   confirm.
+//! - *Duplicates*: only of an event that was not confirmed at first, with the same `message_id`. A broker
+//!   refuses a message by closing its channel, and what else was on it is published again, whether it had
+//!   arrived or not.
 //!
-//! Each batch has a channel to itself, out of at most `channels_max` of one connection. A channel on which anything failed is
-//! never used again. A connection that is lost is opened anew by the next batch, with growing pauses until its deadline.
+//! Each batch has a channel to itself, out of at most `channels_max` of one connection. A channel on which
+//! anything failed is never used again. A connection that is lost is opened anew by the next batch, with
+//! growing pauses until its deadline.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -71,8 +75,8 @@ pub struct RabbitMqOptions {
     /// How events are wrapped.
     #[serde(default)]
     pub envelope: Envelope,
-    /// What stands before the attributes of envelope `cloudevents`: `cloudEvents:`, as AMQP's binding of CloudEvents says, or `ce-`, as
-    /// receivers of RabbitMQ expect that follow Knative.
+    /// What stands before the attributes of envelope `cloudevents`: `cloudEvents:`, as AMQP's binding of
+    /// CloudEvents says, or `ce-`, as receivers of RabbitMQ expect that follow Knative.
     #[serde(default)]
     pub cloudevents_prefix: CloudEventsPrefix,
     /// Who logs in; `guest` if nobody is given.

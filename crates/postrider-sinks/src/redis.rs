@@ -1,16 +1,17 @@
 //! Redis and Valkey Streams: each event is an entry of a stream.
 //!
-//! *Ack.* Redis has executed the `XADD`. Whether the entry survives a crash is the server's affair: `appendonly yes` with
-//! `appendfsync always` makes it durable before the answer, `everysec` may lose a second, and a failover loses what the
-//! replica had not got. `min-replicas-to-write` narrows that.
+//! *Ack.* Redis has executed the `XADD`. Whether the entry survives a crash is the server's affair:
+//! `appendonly yes` with `appendfsync always` makes it durable before the answer, `everysec` may lose a
+//! second, and a failover loses what the replica had not got. `min-replicas-to-write` narrows that.
 //!
-//! *Order.* A batch is one transaction, `MULTI`, an `XADD` for each event, `EXEC`, in one write and one answer. What Redis
-//! refuses beforehand (no memory, read-only, loading) refuses the whole batch, so that no later event
-//! of a key can take effect without an earlier one. What it refuses while it executes concerns a stream as a whole;
-//! where events of one key go to several streams, the batch is cut into several transactions.
+//! *Order.* A batch is one transaction, `MULTI`, an `XADD` for each event, `EXEC`, in one write and one
+//! answer. What Redis refuses beforehand (no memory, read-only, loading) refuses the whole batch, so that no
+//! later event of a key can take effect without an earlier one. What it refuses while it executes concerns a
+//! stream as a whole; where events of one key go to several streams, the batch is cut into several
+//! transactions.
 //!
-//! *Repeats.* Redis knows no deduplication id: an event whose answer was lost is in the stream twice, both times with the
-//! same `postrider-dedup-id`.
+//! *Repeats.* Redis knows no deduplication id: an event whose answer was lost is in the stream twice, both
+//! times with the same `postrider-dedup-id`.
 
 #[cfg(feature = "bench")]
 pub(crate) mod bare;

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 #[cfg(any(feature = "http", feature = "exec"))]
 pub(crate) const SAID_BYTES_MAX: usize = 512;
 
-/// Whether a terminal or a reader's eye would be led by it: control characters, those of C1 too, and what turns the direction of text.
+/// Whether a terminal or a reader's eye would be led by it: control characters, those of C1 too, and what
+/// turns the direction of text.
 pub(crate) fn is_treacherous(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
@@ -33,7 +34,8 @@ pub(crate) fn beginning(bytes: &[u8], bytes_max: usize) -> String {
     shown
 }
 
-/// JSON with its treacherous characters as `\uXXXX`: the same value, since such a character can stand only inside of a string.
+/// JSON with its treacherous characters as `\uXXXX`: the same value, since such a character can stand only
+/// inside of a string.
 pub(crate) fn escape_json(json: &mut Vec<u8>) {
     // The first bytes of all of them in UTF-8: DEL, C1, U+061C, and the marks of direction.
     let may_begin = |byte: &u8| matches!(byte, 0x7F | 0xC2 | 0xD8 | 0xE2);

@@ -105,7 +105,8 @@ impl Secret {
     }
 }
 
-/// People are told of a secret that everybody on this machine may read; it is used all the same, since some mount it like that.
+/// People are told of a secret that everybody on this machine may read; it is used all the same, since some
+/// mount it like that.
 fn warn_if_open(file: &File, path: &Path) {
     let is_open = file.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o007 != 0);
     if is_open {

@@ -1,13 +1,15 @@
 //! Which sink a text or a table of config names.
 //!
 //! A new kind of sink is one file, such as `kafka.rs`, and four lines elsewhere. The file holds
-//! 1. its options: a struct with a comment on each field, `#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]`,
-//!    `#[serde(deny_unknown_fields)]` and `#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]`;
+//! 1. its options: a struct with a comment on each field, `#[derive(Debug, Clone, PartialEq, Eq,
+//!    Deserialize)]`, `#[serde(deny_unknown_fields)]` and `#[cfg_attr(feature = "schema",
+//!    derive(schemars::JsonSchema))]`;
 //! 2. `impl SinkOptions` for them: the text form, `open`, `check`; `SinkUrl` reads what is in a URL;
-//! 3. the sink: `impl Sink`, which wraps by its [`Envelope`](crate::Envelope) and renders its [`Template`](crate::Template)s.
+//! 3. the sink: `impl Sink`, which wraps by its [`Envelope`](crate::Envelope) and renders its
+//!    [`Template`](crate::Template)s.
 //!
-//! The lines: its module in `lib.rs`, its kind in the list `kinds!` below, its dependencies under its feature in
-//! the manifest, and a row of README. Its tests use `postrider_testkit::receiver`.
+//! The lines: its module in `lib.rs`, its kind in the list `kinds!` below, its dependencies under its feature
+//! in the manifest, and a row of README. Its tests use `postrider_testkit::receiver`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -227,8 +229,8 @@ impl SinkSpec {
         Self::Stdout(StdoutOptions {})
     }
 
-    /// Reads an argument of a command line, which every process of the machine can see: the sink itself, or where its text is written, `env:NAME`
-    /// or `@PATH`. An error repeats nothing of what was read.
+    /// Reads an argument of a command line, which every process of the machine can see: the sink itself, or
+    /// where its text is written, `env:NAME` or `@PATH`. An error repeats nothing of what was read.
     pub fn from_argument(text: &str) -> Result<Self> {
         let place = match (text.strip_prefix('@'), text.strip_prefix("env:")) {
             (Some(path), _) => format!("file:{path}"),

@@ -1,7 +1,8 @@
 //! Standard output: one JSON object a line, for pipes.
 //!
-//! It may be a terminal, or end on one behind a pipe. So control characters beyond ASCII's, DEL, and what turns the direction of text stand
-//! as `\uXXXX` in it, which is the same JSON; those of ASCII do in any JSON.
+//! It may be a terminal, or end on one behind a pipe. So control characters beyond ASCII's, DEL, and what
+//! turns the direction of text stand as `\uXXXX` in it, which is the same JSON; those of ASCII do in any
+//! JSON.
 
 use std::fmt;
 use std::fs::File;

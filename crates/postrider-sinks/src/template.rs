@@ -85,7 +85,8 @@ impl Template {
         }
     }
 
-    /// The same, with what stands for placeholders changed first, so that it cannot change what the text around it means.
+    /// The same, with what stands for placeholders changed first, so that it cannot change what the text
+    /// around it means.
     pub(crate) fn render_escaped(
         &self,
         delivery: &Delivery,
@@ -103,8 +104,9 @@ impl Template {
         Ok(text)
     }
 
-    /// The same for a name of which a dot parts the words, as subjects of NATS and routing keys of RabbitMQ are. A topic and a type
-    /// are names too and bring their words with them; a key or a header is one word, whatever it holds.
+    /// The same for a name of which a dot parts the words, as subjects of NATS and routing keys of RabbitMQ
+    /// are. A topic and a type are names too and bring their words with them; a key or a header is one word,
+    /// whatever it holds.
     #[cfg(any(feature = "nats", feature = "rabbitmq"))]
     pub(crate) fn render_words(&self, delivery: &Delivery, wildcards: &str) -> Result<String, Failure> {
         self.render_escaped(delivery, |placeholder, value| match placeholder {

@@ -262,8 +262,8 @@ async fn an_exchange_that_is_missing_for_some_events_holds_up_no_other() {
     ledger.compare(&queue.read_all().await);
 }
 
-/// A broker that closes a channel while more is published on it closes the connection as well, now and then: once in sixty times on a
-/// quiet machine, more often on a busy one.
+/// A broker that closes a channel while more is published on it closes the connection as well, now and then:
+/// once in sixty times on a quiet machine, more often on a busy one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_channel_that_is_closed_in_the_midst_of_a_batch_costs_no_other_event_its_ack() {
     const ROUNDS: usize = 30;

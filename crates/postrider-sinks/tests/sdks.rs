@@ -1,8 +1,9 @@
-//! What we send, read by the libraries that receivers use: the SDKs of CloudEvents for Python, Node and Java, Standard Webhooks,
-//! OpenTelemetry's baggage, and Debezium's outbox event router as the measure of envelope `debezium`.
+//! What we send, read by the libraries that receivers use: the SDKs of CloudEvents for Python, Node and Java,
+//! Standard Webhooks, OpenTelemetry's baggage, and Debezium's outbox event router as the measure of envelope
+//! `debezium`.
 //!
-//! The programs are in `tests/receivers` at the root; `cargo xtask setup` fetches what they need. Each reads messages from its input and says
-//! what its libraries make of them.
+//! The programs are in `tests/receivers` at the root; `cargo xtask setup` fetches what they need. Each reads
+//! messages from its input and says what its libraries make of them.
 #![cfg(feature = "http")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

@@ -1,7 +1,8 @@
 //! The other end: a receiver that handles each event once.
 //!
-//! Events come at least once. A receiver with a SQLite database of its own, which need not be a store, notes the
-//! deduplication id of each event in the transaction that does the work, and leaves alone what it finds noted.
+//! Events come at least once. A receiver with a SQLite database of its own, which need not be a store, notes
+//! the deduplication id of each event in the transaction that does the work, and leaves alone what it finds
+//! noted.
 //!
 //! ```
 //! # fn run(dedup_id: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -22,8 +23,8 @@
 //! # run("s-1-1").unwrap();
 //! ```
 //!
-//! What is forgotten can be handled again: keep it for longer than an event can take to come again, which is the retention of the
-//! store if dead letters may be replayed.
+//! What is forgotten can be handled again: keep it for longer than an event can take to come again, which is
+//! the retention of the store if dead letters may be replayed.
 //!
 //! [`InboxTable`] is for the relay that delivers into such a database by itself.
 
@@ -45,16 +46,16 @@ pub fn create(conn: &Connection) -> Result<()> {
     conn.execute(sql!("inbox/inbox_index"), ()).map(drop).doing(what)
 }
 
-/// Notes an event as handled by `receiver`, in the transaction that does so. `false` if it was noted before: then there is
-/// nothing to do.
+/// Notes an event as handled by `receiver`, in the transaction that does so. `false` if it was noted before:
+/// then there is nothing to do.
 pub fn take(tx: &Transaction<'_>, receiver: &str, dedup_id: &str) -> Result<bool> {
     let taken =
         tx.prepare_cached(sql!("inbox/inbox_take")).and_then(|mut take| take.execute((receiver, dedup_id)));
     taken.map(|rows| rows == 1).doing("take an event from the inbox")
 }
 
-/// Forgets what was noted longer ago than `older_than`, at most so many at a time. Gives how many; call it again while that
-/// is as many as asked for.
+/// Forgets what was noted longer ago than `older_than`, at most so many at a time. Gives how many; call it
+/// again while that is as many as asked for.
 pub fn prune(conn: &Connection, older_than: Duration, rows_max: u32) -> Result<usize> {
     let seconds = i64::try_from(older_than.as_secs()).unwrap_or(i64::MAX);
     let pruned = conn

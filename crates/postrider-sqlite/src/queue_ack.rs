@@ -1,7 +1,7 @@
 //! Acking a delivery in the handler's own transaction.
 //!
-//! [`ack_in`](postrider_core::ack_in()) takes a reference to a rusqlite transaction or savepoint, or to a connection that
-//! is within one. Begin it with `BEGIN IMMEDIATE`, as for [`emit`](crate::emit).
+//! [`ack_in`](postrider_core::ack_in()) takes a reference to a rusqlite transaction or savepoint, or to a
+//! connection that is within one. Begin it with `BEGIN IMMEDIATE`, as for [`emit`](crate::emit).
 //!
 //! ```
 //! # fn charge(delivery: &postrider_core::Delivery, db: &mut rusqlite::Connection) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -44,7 +44,8 @@ ack_through!(
     &mut Savepoint<'_>
 );
 
-/// Takes an event out of the queue, if it is leased under the token of its ticket. The claim stays: its worker settles it.
+/// Takes an event out of the queue, if it is leased under the token of its ticket. The claim stays: its
+/// worker settles it.
 fn delivery_ack(conn: &Connection, delivery: &Delivery) -> Result<()> {
     let ticket = delivery.lease()?;
     let (id, event, token) = (ticket.subscription(), delivery.event.id, ticket.token());

@@ -64,8 +64,8 @@ impl ScheduleStore for SqliteStore {
 
     async fn schedule_fire(&self, fire: Fire) -> Result<Fired> {
         let now = self.now();
-        // What is lost in a power cut is lost as a whole: the tick is due again, and its event was not handed out, since
-        // what is fetched is flushed first.
+        // What is lost in a power cut is lost as a whole: the tick is due again, and its event was not handed
+        // out, since what is fetched is flushed first.
         let fired = self.write(Commit::Plain, move |tx| schedule_fire(tx, &fire, now)).await?;
         self.give_wake();
         Ok(fired)

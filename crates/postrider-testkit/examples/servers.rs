@@ -1,7 +1,8 @@
-//! Real servers to try things out with, and to measure with: PostgreSQL 15, Kafka, NATS, Redis, and a receiver of webhooks.
+//! Real servers to try things out with, and to measure with: PostgreSQL 15, Kafka, NATS, Redis, and a
+//! receiver of webhooks.
 //!
-//! `cargo run -p postrider-testkit --features brokers,postgres --example servers` prints where they are, as arguments for
-//! `postrider bench`, and ends them when its standard input ends.
+//! `cargo run -p postrider-testkit --features brokers,postgres --example servers` prints where they are, as
+//! arguments for `postrider bench`, and ends them when its standard input ends.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

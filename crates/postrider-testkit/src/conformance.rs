@@ -76,8 +76,9 @@ pub trait Rig: Send + Sync + 'static {
     /// A transactional handler's work: writes `note` as an effect of `event`, then ends as told.
     fn work(&self, event: EventId, note: &str, ending: Ending) -> <Self::Store as LogStore>::Work;
 
-    /// A handler's own transaction in mode `queue`, on a connection of its own: writes `note` as an effect of the delivery's
-    /// event, acks the delivery, then ends as told; with [`Ending::Panic`] its connection is cut off before it commits.
+    /// A handler's own transaction in mode `queue`, on a connection of its own: writes `note` as an effect of
+    /// the delivery's event, acks the delivery, then ends as told; with [`Ending::Panic`] its connection is
+    /// cut off before it commits.
     fn ack(
         &self,
         delivery: &Delivery,

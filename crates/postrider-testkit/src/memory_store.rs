@@ -180,8 +180,8 @@ impl MemoryStore {
         self.lock().effects.clone()
     }
 
-    /// A transaction of a handler's own: its work, and the ack of its delivery. Both are there, or neither. It passes no
-    /// interference, since it goes over the handler's connection.
+    /// A transaction of a handler's own: its work, and the ack of its delivery. Both are there, or neither.
+    /// It passes no interference, since it goes over the handler's connection.
     pub fn ack_with(&self, delivery: &Delivery, work: MemoryWork) -> Result<Result<(), Failure>> {
         let mut state = self.lock();
         let mut tx = MemoryTx::default();

@@ -81,7 +81,8 @@ end() {
 
 /// The server that all tests of this process share; started by the first that asks.
 ///
-/// It never flushes to disk, which no test that leaves it running can notice. It ends with the process, however that ends.
+/// It never flushes to disk, which no test that leaves it running can notice. It ends with the process,
+/// however that ends.
 pub fn shared(version: Version) -> &'static Server {
     static V15: OnceLock<Server> = OnceLock::new();
     static V18: OnceLock<Server> = OnceLock::new();
@@ -143,8 +144,9 @@ impl Server {
         panic!("no free port among {PORTS:?} after {PORT_TRIES_MAX} tries")
     }
 
-    /// Starts a standby of this server, which is stopped for a moment to be copied: a base backup would need a program that
-    /// release 18 comes without. It says `standby` to its primary; `select pg_promote()` makes it one.
+    /// Starts a standby of this server, which is stopped for a moment to be copied: a base backup would need
+    /// a program that release 18 comes without. It says `standby` to its primary; `select pg_promote()` makes
+    /// it one.
     #[must_use]
     pub fn start_standby(&mut self, settings: Settings) -> Self {
         self.stop();
@@ -392,8 +394,8 @@ impl Database {
         Self { url: url(address, &self.name), name: self.name.clone(), address }
     }
 
-    /// Keeps from everybody but superusers what managed servers may keep to themselves, and makes somebody who is none and
-    /// may create schemas here. The URL as whom.
+    /// Keeps from everybody but superusers what managed servers may keep to themselves, and makes somebody
+    /// who is none and may create schemas here. The URL as whom.
     pub fn managed(&self) -> String {
         let name = &self.name;
         let last_look = "pg_control_checkpoint()"; // tidy: foreign because it is PostgreSQL's function

@@ -1,7 +1,8 @@
 //! What every sink must do, asked at its receiver.
 //!
-//! A sink's test opens the real receiver, opens the sink with the envelope `raw`, and calls [`check_sink`] with a closure
-//! that reads back what the receiver holds. Each promise panics with its name and with what was found instead.
+//! A sink's test opens the real receiver, opens the sink with the envelope `raw`, and calls [`check_sink`]
+//! with a closure that reads back what the receiver holds. Each promise panics with its name and with what
+//! was found instead.
 //!
 //! ```
 //! # use postrider_testkit::receiver::{Received, check_sink};

@@ -1,9 +1,10 @@
-//! Every interleaving of workers that claim, settle, stall, crash and come back too late, and of a reaper between them.
+//! Every interleaving of workers that claim, settle, stall, crash and come back too late, and of a reaper
+//! between them.
 //!
-//! Two workers, a block of two events and an event of its own. Every settle is a message that may arrive late, when its
-//! sender is long gone, or arrive without its sender learning of it; the reaper reads first and acts later. What is checked
-//! is the protocol of leases in mode `queue`: who may change a row, and that none is forgotten. Each rule of it has a variant
-//! without it, and the checker finds what that breaks.
+//! Two workers, a block of two events and an event of its own. Every settle is a message that may arrive
+//! late, when its sender is long gone, or arrive without its sender learning of it; the reaper reads first
+//! and acts later. What is checked is the protocol of leases in mode `queue`: who may change a row, and that
+//! none is forgotten. Each rule of it has a variant without it, and the checker finds what that breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -385,8 +386,8 @@ impl Model for Leases {
     }
 }
 
-/// Whether an event is done because somebody has done it, or dead because it has failed so often, or is in exactly one row,
-/// which is ready or can be freed.
+/// Whether an event is done because somebody has done it, or dead because it has failed so often, or is in
+/// exactly one row, which is ready or can be freed.
 fn is_kept(state: &State, event: usize) -> bool {
     let rows = state.rows.iter().enumerate().filter_map(|(id, row)| Some((id, (*row)?)));
     let rows: Vec<Row> =

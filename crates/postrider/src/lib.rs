@@ -39,25 +39,28 @@
 //! - [`NewSubscription`], [`Worker`], [`Relay`]: who wants which events, what is done with them, and the
 //!   process that does it. Handlers take one event ([`Worker::each`]),
 //!   a batch, or run inside the store's own transaction.
-//! - [`NewSchedule`], [`ScheduleStore::schedule_put`]: what is emitted at set times; any relay that runs sees to it.
+//! - [`NewSchedule`], [`ScheduleStore::schedule_put`]: what is emitted at set times; any relay that runs sees
+//!   to it.
 //! - [`ack_in`]: for handlers of a queue that ack in a transaction of their own.
 //! - [`RetryPolicy`], [`Failure`], [`Outcome`]: what happens when a handler fails.
 //! - [`Store`], [`LogStore`], [`Sink`]: the contracts, for those who bring their own.
 //!
 //! # What is promised
 //!
-//! An event exists if and only if its transaction committed. It reaches every matching subscription at
-//! least once, or becomes a dead letter. Events of one key are delivered in the order in which they were
-//! emitted; a failing key waits alone. docs/guarantees.md lists the windows in which an event may be delivered
-//! twice; [`Delivery::dedup_id`] is the same each time.
+//! An event exists if and only if its transaction committed. It reaches every matching subscription at least
+//! once, or becomes a dead letter. Events of one key are delivered in the order in which they were emitted; a
+//! failing key waits alone. docs/guarantees.md lists the windows in which an event may be delivered twice;
+//! [`Delivery::dedup_id`] is the same each time.
 //!
 //! # Features
 //!
 //! - `sqlite` (default): the embedded store.
 //! - `postgres`: the store of a PostgreSQL server, and emit in transactions of tokio-postgres.
-//! - `sqlx-0_9`, `diesel-2`, `diesel-async-0_9`, `sea-orm-2`: emit in transactions of these. `diesel-2` links the system's libpq.
+//! - `sqlx-0_9`, `diesel-2`, `diesel-async-0_9`, `sea-orm-2`: emit in transactions of these. `diesel-2` links
+//!   the system's libpq.
 //! - `sinks`: ready-made sinks.
-//! - `testing`: helpers for the tests of your program, see [`testing`](https://docs.rs/postrider/latest/postrider/testing).
+//! - `testing`: helpers for the tests of your program, see
+//!   [`testing`](https://docs.rs/postrider/latest/postrider/testing).
 
 #[cfg(feature = "testing")]
 pub mod testing;

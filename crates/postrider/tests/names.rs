@@ -1,5 +1,5 @@
-//! Everything that stands in a public signature can be named by `postrider::`, without the crates below it. That this compiles
-//! is most of the test.
+//! Everything that stands in a public signature can be named by `postrider::`, without the crates below it.
+//! That this compiles is most of the test.
 
 use postrider::balance::Survey;
 use postrider::delivery::{Cause, Origin};

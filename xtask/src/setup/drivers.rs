@@ -1,4 +1,5 @@
-//! The database drivers of the programs in other languages that tests run: the examples, and the producers in `tests/producers`.
+//! The database drivers of the programs in other languages that tests run: the examples, and the producers in
+//! `tests/producers`.
 //!
 //! Fetched as anybody who tries them does it, by the lock files beside them, so that tests need no network.
 

@@ -1,7 +1,7 @@
 //! The libraries by which receivers read what we send, which tests run: `tests/receivers`.
 //!
-//! Fetched by lists that name their contents: for Python with hashes into a folder of its own, for Node by a lock file, for Java as Maven
-//! artifacts into the cache.
+//! Fetched by lists that name their contents: for Python with hashes into a folder of its own, for Node by a
+//! lock file, for Java as Maven artifacts into the cache.
 
 use std::fs;
 use std::path::Path;

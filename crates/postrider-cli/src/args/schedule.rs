@@ -49,7 +49,8 @@ Examples:
 pub(crate) struct SchedulePutArgs {
     /// Its name, unique in the store
     pub(crate) name: String,
-    /// Minute, hour, day, month and weekday, with seconds in front if wanted; or @hourly, @daily, @weekly, @monthly, @yearly
+    /// Minute, hour, day, month and weekday, with seconds in front if wanted; or @hourly, @daily, @weekly,
+    /// @monthly, @yearly
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) cron: String,
     /// Time zone in which the expression is read

@@ -32,7 +32,8 @@ pub(crate) enum OverBudgetArg {
 /// How a relay reads events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ClapArgs)]
 pub(crate) struct SourceArgs {
-    /// Where events are read: in their table, or in the server's write-ahead log, and in the table whenever that cannot be
+    /// Where events are read: in their table, or in the server's write-ahead log, and in the table whenever
+    /// that cannot be
     #[arg(long, value_enum, default_value = "poll")]
     pub(crate) source: SourceArg,
     /// How much of its write-ahead log the server may keep for a slot: 512MB, 10GB
@@ -41,7 +42,8 @@ pub(crate) struct SourceArgs {
     /// What to do if it keeps more
     #[arg(long, value_enum, default_value = "alarm")]
     pub(crate) over_budget: OverBudgetArg,
-    /// Let the server tell of large transactions while they are open, instead of keeping them on its disk until they commit
+    /// Let the server tell of large transactions while they are open, instead of keeping them on its disk
+    /// until they commit
     #[arg(long)]
     pub(crate) wal_streaming: bool,
 }

@@ -1,4 +1,5 @@
-//! `postrider store source` and `postrider store outbox`: only PostgreSQL has them, so that they are no part of the contract.
+//! `postrider store source` and `postrider store outbox`: only PostgreSQL has them, so that they are no part
+//! of the contract.
 
 use postrider_core::Result;
 use postrider_postgres::{Outbox, PostgresStore};

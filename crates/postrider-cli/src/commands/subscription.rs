@@ -86,8 +86,8 @@ pub(crate) enum Intended {
     Existing { wanted: Box<NewSubscription>, existing: Box<Subscription> },
 }
 
-/// What a subscription is to become. What was not typed is taken from the existing one; what may not change and was typed
-/// otherwise is a conflict. Nothing is written.
+/// What a subscription is to become. What was not typed is taken from the existing one; what may not change
+/// and was typed otherwise is a conflict. Nothing is written.
 pub(crate) async fn intended<S: Store>(
     store: &S,
     name: &str,

@@ -1,7 +1,9 @@
-//! A config as it is written: a tree that knows where each of its parts stands, and all that is wrong with it.
+//! A config as it is written: a tree that knows where each of its parts stands, and all that is wrong with
+//! it.
 //!
-//! Tables become structs one at a time. A deserializer stops at its first complaint, so what that is about is taken out and the
-//! rest is read again, until there is nothing left to complain about: people get all mistakes at once.
+//! Tables become structs one at a time. A deserializer stops at its first complaint, so what that is about is
+//! taken out and the rest is read again, until there is nothing left to complain about: people get all
+//! mistakes at once.
 
 use std::ops::Range;
 

@@ -1,11 +1,12 @@
 //! Keys of a config that come from environment variables.
 //!
-//! `POSTRIDER_RETENTION` is the key `retention`; `POSTRIDER_SUBSCRIPTIONS__AUDIT__CONCURRENCY` is `concurrency` in the table
-//! `[subscriptions.audit]`: two underscores stand between tables and keys. A table's name is compared in capitals, with `_` for
-//! whatever a variable's name cannot hold; one that the file does not have is added in small letters.
+//! `POSTRIDER_RETENTION` is the key `retention`; `POSTRIDER_SUBSCRIPTIONS__AUDIT__CONCURRENCY` is
+//! `concurrency` in the table `[subscriptions.audit]`: two underscores stand between tables and keys. A
+//! table's name is compared in capitals, with `_` for whatever a variable's name cannot hold; one that the
+//! file does not have is added in small letters.
 //!
-//! Variables of other names that begin with `POSTRIDER_` are nobody's business here: orchestrators make some up, such as
-//! `POSTRIDER_PORT`.
+//! Variables of other names that begin with `POSTRIDER_` are nobody's business here: orchestrators make some
+//! up, such as `POSTRIDER_PORT`.
 
 use std::ops::Range;
 
@@ -94,8 +95,8 @@ fn in_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
 }
 
-/// What a variable's text means: a number, a list and so on if it is written like one, else the text itself. A reader that
-/// wants a text gets it as it is.
+/// What a variable's text means: a number, a list and so on if it is written like one, else the text itself.
+/// A reader that wants a text gets it as it is.
 pub(super) fn value_of(text: &str) -> DeValue<'_> {
     match DeValue::parse(text) {
         Ok(parsed) if !parsed.get_ref().is_str() => parsed.into_inner(),

@@ -23,7 +23,8 @@ pub(super) const TOP: [&str; 6] =
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "postrider.toml")]
 pub(super) struct FileKeys {
-    /// The store, if there is one: sqlite://PATH, postgres://USER@HOST/DATABASE, or where that is written: env:NAME or file:/PATH
+    /// The store, if there is one: sqlite://PATH, postgres://USER@HOST/DATABASE, or where that is written:
+    /// env:NAME or file:/PATH
     pub(super) store: Option<String>,
     /// Form of the log on stderr; human if left out
     pub(super) log_format: Option<LogFormatArg>,
@@ -59,7 +60,8 @@ pub(super) struct StoreKeys {
     pub(super) wal_budget: Option<Said<WalBudget>>,
     /// What to do if it keeps more; alarm if left out
     pub(super) over_budget: Option<OverBudgetArg>,
-    /// Whether the server tells of large transactions while they are open, instead of keeping them on its disk; false if left out
+    /// Whether the server tells of large transactions while they are open, instead of keeping them on its
+    /// disk; false if left out
     pub(super) wal_streaming: Option<bool>,
 }
 
@@ -76,7 +78,8 @@ impl StoreKeys {
     }
 }
 
-/// A subscription and where its events go. It is created if it is absent; for one that exists, what is left out stays as it is.
+/// A subscription and where its events go. It is created if it is absent; for one that exists, what is left
+/// out stays as it is.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct SubscriptionKeys {
@@ -93,7 +96,8 @@ pub(super) struct SubscriptionKeys {
     pub(super) from: Option<Said<Start>>,
     /// How progress is kept; log if left out
     pub(super) mode: Option<ModeArg>,
-    /// Where events are read: poll in their table, wal in the server's write-ahead log, and in the table whenever that cannot be
+    /// Where events are read: poll in their table, wal in the server's write-ahead log, and in the table
+    /// whenever that cannot be
     pub(super) source: Option<SourceArg>,
     /// Whether events of one key wait for each other; key if left out
     pub(super) order: Option<OrderArg>,
@@ -103,7 +107,8 @@ pub(super) struct SubscriptionKeys {
     pub(super) retry: Option<Said<RetryPolicy>>,
     /// How many attempts an event gets, the first included; 20 if left out
     pub(super) attempts: Option<UpTo<{ limits::ATTEMPTS_MAX }>>,
-    /// Whether all relays of this subscription share its work, or one does all and the others stand by; many if left out
+    /// Whether all relays of this subscription share its work, or one does all and the others stand by; many
+    /// if left out
     pub(super) members: Option<MembersArg>,
     /// How many attempts run at a time in each member; 16 if left out
     pub(super) concurrency: Option<UpTo<{ limits::CONCURRENCY_MAX }>>,

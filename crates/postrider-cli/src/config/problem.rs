@@ -102,7 +102,8 @@ pub(crate) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'
     (nearest.0 >= LIKE_ENOUGH).then(|| format!("did you mean `{}`?", nearest.1))
 }
 
-/// A deserializer's complaint in plain words, and what to do. The value that it is about is left out: it may be a secret.
+/// A deserializer's complaint in plain words, and what to do. The value that it is about is left out: it may
+/// be a secret.
 pub(super) fn in_plain_words(complaint: &str) -> (String, Option<String>) {
     if let Some(rest) = complaint.strip_prefix("unknown field ") {
         return unknown("key", rest);

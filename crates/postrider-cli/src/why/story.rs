@@ -1,4 +1,5 @@
-//! What happened to a delivery, in order: what failed, as the recorded attempts tell it, and what people did, as the audit does.
+//! What happened to a delivery, in order: what failed, as the recorded attempts tell it, and what people did,
+//! as the audit does.
 
 use postrider_core::Timestamp;
 use postrider_core::store::{ActionReport, AttemptReport, DeliveryAction, DeliveryReport};

@@ -1,6 +1,6 @@
-//! Rows that no emit would write: 500 of them from a seed, by plain SQL, into a log with its checks and into one without. Each
-//! is refused at the insert, or becomes a dead letter with a reason, or is harmless and arrives. Neighbours arrive in order, in
-//! both modes, and neither relay nor CLI grows or ends.
+//! Rows that no emit would write: 500 of them from a seed, by plain SQL, into a log with its checks and into
+//! one without. Each is refused at the insert, or becomes a dead letter with a reason, or is harmless and
+//! arrives. Neighbours arrive in order, in both modes, and neither relay nor CLI grows or ends.
 
 mod corpus;
 

@@ -62,8 +62,9 @@ fn nothing_is_lost_and_keys_keep_their_order_whenever_processes_are_killed() {
     assert_eq!(place.ok(&["store", "check"]), "no damage found\n");
 }
 
-/// In mode `queue` what a killed relay had in its hands is leased for a while, and what was in the hands of three of them is a
-/// dead letter: everything is delivered or that, and nothing of a key comes before its predecessor.
+/// In mode `queue` what a killed relay had in its hands is leased for a while, and what was in the hands of
+/// three of them is a dead letter: everything is delivered or that, and nothing of a key comes before its
+/// predecessor.
 #[test]
 fn nothing_is_lost_of_a_queue_whenever_its_workers_are_killed() {
     let seed = fastrand::u64(..);
@@ -112,7 +113,8 @@ fn nothing_is_lost_of_a_queue_whenever_its_workers_are_killed() {
     assert_eq!(place.ok(&["store", "check"]), "no damage found\n");
 }
 
-/// On a server a killed relay has its shards until its lease ends; whoever delivers what is there and ends waits for that.
+/// On a server a killed relay has its shards until its lease ends; whoever delivers what is there and ends
+/// waits for that.
 #[test]
 fn what_a_killed_relay_held_on_a_server_is_delivered_by_the_next_run() {
     let place = Place::new();

@@ -43,8 +43,8 @@ fn has_arrived(brokers: &Brokers, number: u64) -> bool {
     has(brokers.in_topic("killed")) && has(brokers.in_nats("killed"))
 }
 
-/// Both in one relay: killed when the brokers have events and have acked none, and killed again when they have acked them and
-/// the store cannot be told.
+/// Both in one relay: killed when the brokers have events and have acked none, and killed again when they
+/// have acked them and the store cannot be told.
 #[test]
 fn a_relay_that_is_killed_around_the_ack_loses_nothing_and_repeats_under_the_same_id() {
     let (place, mut brokers) = (Place::new(), lent());

@@ -243,8 +243,8 @@ impl Ledger {
         self.db.query("select count(*) from ledger")[0][0].as_ref().unwrap().parse().unwrap()
     }
 
-    /// Nothing is missing and nothing was made up; the events of a key came for the first time in their order; each has one
-    /// id, however often it came. Gives how many came again.
+    /// Nothing is missing and nothing was made up; the events of a key came for the first time in their
+    /// order; each has one id, however often it came. Gives how many came again.
     #[track_caller]
     pub(crate) fn compare(&self, who: &str, arrived: &[Arrived]) -> usize {
         let rows = self.db.query("select number, key from ledger order by number");

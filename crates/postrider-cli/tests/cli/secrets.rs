@@ -134,8 +134,8 @@ fn what_is_not_text_is_an_error_and_no_panic() {
 fn a_file_of_passwords_that_others_may_read_is_not_used() {
     let place = Place::new();
     let db = postrider_testkit::postgres::shared(postrider_testkit::postgres::Version::V15).create_database();
-    // The server trusts everybody on this machine, so that only the client's side of it can be seen here: with a file that
-    // others may read, a warning; with one that they may not, none.
+    // The server trusts everybody on this machine, so that only the client's side of it can be seen here:
+    // with a file that others may read, a warning; with one that they may not, none.
     let file = place.dir().join("pgpass");
     std::fs::write(&file, format!("*:*:*:*:{CANARY}\n")).unwrap();
     let run = |mode| {

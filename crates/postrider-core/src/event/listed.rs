@@ -5,9 +5,10 @@ use std::ops::Deref;
 use super::{Event, Headers};
 use crate::limits;
 
-/// An event in a listing. Of its payload there are at most [`PREVIEW_BYTES_MAX`](limits::PREVIEW_BYTES_MAX) bytes, and headers that are
-/// larger than that are left out; [`Store::event_get`](crate::Store::event_get) reads one event whole. What is
-/// wrong with headers that are left out is not known here either. Dereferences to the [`Event`].
+/// An event in a listing. Of its payload there are at most [`PREVIEW_BYTES_MAX`](limits::PREVIEW_BYTES_MAX)
+/// bytes, and headers that are larger than that are left out; [`Store::event_get`](crate::Store::event_get)
+/// reads one event whole. What is wrong with headers that are left out is not known here either. Dereferences
+/// to the [`Event`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// What is shown of it.

@@ -1,9 +1,11 @@
-//! Events as they stand in a table. A row that came by plain SQL, past the checks of the schema, may hold anything: what breaks
-//! a limit is left out of the [`Event`], and its [`Flaw`] says so. An event with a flaw is never handed out. It takes its turn
-//! like any other, and becomes a dead letter with the flaw as the reason.
+//! Events as they stand in a table. A row that came by plain SQL, past the checks of the schema, may hold
+//! anything: what breaks a limit is left out of the [`Event`], and its [`Flaw`] says so. An event with a flaw
+//! is never handed out. It takes its turn like any other, and becomes a dead letter with the flaw as the
+//! reason.
 //!
-//! A key that is too long counts as none: it enters no lane, no index and no shard's hash, and all events that have it are dead
-//! letters, so that there is no order among them to be kept. With any other flaw the key stays, and with it the event's place.
+//! A key that is too long counts as none: it enters no lane, no index and no shard's hash, and all events
+//! that have it are dead letters, so that there is no order among them to be kept. With any other flaw the
+//! key stays, and with it the event's place.
 
 use std::fmt;
 
@@ -186,8 +188,8 @@ impl Event {
     }
 }
 
-/// What filters look at of a topic or type, and what is kept of one that is too long: its first bytes, less what is left of a
-/// character that does not fit.
+/// What filters look at of a topic or type, and what is kept of one that is too long: its first bytes, less
+/// what is left of a character that does not fit.
 pub fn beginning(name: &str) -> &str {
     &name[..name.floor_char_boundary(limits::NAME_BYTES_MAX)]
 }

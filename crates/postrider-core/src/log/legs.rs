@@ -1,10 +1,11 @@
 //! Shards that stand at different places, and the way to one where all of them stand.
 //!
-//! Whoever takes shards of several owners finds each where its owner left it: somewhere inside a window, and windows of
-//! different owners begin and end at different ticks. Reading on for all of them at once, from the least place, would need
-//! positions that say "this window up to here, and of that shard also what it had come past before": there are none, and
-//! one that leaves the second part out sends the shard back over what was delivered. So the way is cut into **legs**. In
-//! each only those shards move that stand where it begins, and the others stay where they are:
+//! Whoever takes shards of several owners finds each where its owner left it: somewhere inside a window, and
+//! windows of different owners begin and end at different ticks. Reading on for all of them at once, from the
+//! least place, would need positions that say "this window up to here, and of that shard also what it had
+//! come past before": there are none, and one that leaves the second part out sends the shard back over what
+//! was delivered. So the way is cut into **legs**. In each only those shards move that stand where it begins,
+//! and the others stay where they are:
 //!
 //! ```text
 //!   ticks   ─────a───────b────────────c────────d──►
@@ -13,10 +14,10 @@
 //!   shard 1              ╞═════════════════════╡     at b: a leg to d, where shard 2 stands. From there on together
 //! ```
 //!
-//! Within a leg a mark means what it means in any window, for the shards of that leg; all others stand at the end of the
-//! last leg that they had a part in, or where they were taken. Snapshots of one server only grow, so that of two places one is
-//! mostly the later. Those of processes that follow the write-ahead log need not be: then both go to where everything is seen
-//! that either sees.
+//! Within a leg a mark means what it means in any window, for the shards of that leg; all others stand at the
+//! end of the last leg that they had a part in, or where they were taken. Snapshots of one server only grow,
+//! so that of two places one is mostly the later. Those of processes that follow the write-ahead log need not
+//! be: then both go to where everything is seen that either sees.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ use super::tick::{Tick, Window};
 use crate::event::EventId;
 use crate::position::ShardSet;
 
-/// Where some shards stand: they have read a window up to an id. A window that stands at a moment if all of one was read.
+/// Where some shards stand: they have read a window up to an id. A window that stands at a moment if all of
+/// one was read.
 #[derive(Debug, Clone)]
 pub struct ShardPosition {
     /// Which ones.
@@ -119,8 +121,9 @@ impl Legs {
         &self.end
     }
 
-    /// Where shards stand when everything up to `last_id` of the leg `at` was read, as far as that is not known from a mark in
-    /// the leg `known`: those of this leg there, and those that had a part in an earlier one at its end.
+    /// Where shards stand when everything up to `last_id` of the leg `at` was read, as far as that is not
+    /// known from a mark in the leg `known`: those of this leg there, and those that had a part in an earlier
+    /// one at its end.
     pub fn reached(&self, known: usize, at: usize, last_id: EventId) -> Vec<ShardPosition> {
         let Some(current) = self.legs.get(at) else { return Vec::new() };
         let mut told = current.shards;

@@ -1,19 +1,20 @@
 //! A new beginning for a log whose transactions were another server's.
 //!
-//! After a dump and restore the rows carry xids of a server that is gone. They say nothing about this one, and its own
-//! transactions will get the same numbers again. But together with the positions, which came along, they still say
-//! which rows each position covers. That is kept, and all else is forgotten:
+//! After a dump and restore the rows carry xids of a server that is gone. They say nothing about this one,
+//! and its own transactions will get the same numbers again. But together with the positions, which came
+//! along, they still say which rows each position covers. That is kept, and all else is forgotten:
 //!
 //! 1. Rows that are covered by the same positions are a *class*.
-//! 2. Every class gets an xid of its own, from the first that there is: below all that this server has yet to issue, and
-//!    visible to every snapshot that it will ever take, as rows must be that were restored.
-//! 3. Every position becomes a tick whose snapshot sees the classes that it covered, and says of the others that they run.
+//! 2. Every class gets an xid of its own, from the first that there is: below all that this server has yet to
+//!    issue, and visible to every snapshot that it will ever take, as rows must be that were restored.
+//! 3. Every position becomes a tick whose snapshot sees the classes that it covered, and says of the others
+//!    that they run.
 //!
-//! A position covers then exactly what it covered before, by the same rule as ever. Classes that more positions cover get
-//! lower xids, so that what a subscription has yet to read are as a rule the classes from its snapshot's end on, and their
-//! rows are read in one go, as a backlog. Those in between are stragglers, and the ladder says where they lie: its rungs
-//! are true because every class from a number on lies above the least id of them, and every row that is yet to come lies
-//! above the last id that was issued.
+//! A position covers then exactly what it covered before, by the same rule as ever. Classes that more
+//! positions cover get lower xids, so that what a subscription has yet to read are as a rule the classes from
+//! its snapshot's end on, and their rows are read in one go, as a backlog. Those in between are stragglers,
+//! and the ladder says where they lie: its rungs are true because every class from a number on lies above the
+//! least id of them, and every row that is yet to come lies above the last id that was issued.
 
 use super::ladder::{Ladder, Rung};
 use super::snapshot::{Snapshot, Xid};
@@ -38,8 +39,8 @@ pub struct Restamped {
     pub ticks: Vec<Tick>,
 }
 
-/// Makes xids and ticks for rows and positions of another server. `last_id` is the last id that was issued; the caller sees
-/// to it that no event is written meanwhile.
+/// Makes xids and ticks for rows and positions of another server. `last_id` is the last id that was issued;
+/// the caller sees to it that no event is written meanwhile.
 pub fn restamp(mut classes: Vec<Class>, positions: usize, last_id: i64) -> Result<Restamped> {
     classes.sort_by_key(|class| (class.covered_by.iter().filter(|covers| !**covers).count(), class.lowest));
     let mut lowest_from = vec![last_id + 1; classes.len() + 1];

@@ -1,5 +1,5 @@
-//! The protocol with a stream of decoded commits beside the probes, against random histories: nobody has to say when one
-//! takes over from the other.
+//! The protocol with a stream of decoded commits beside the probes, against random histories: nobody has to
+//! say when one takes over from the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

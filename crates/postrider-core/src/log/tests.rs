@@ -238,8 +238,9 @@ impl<'a> Shards<'a> {
         EventId(place.window.to.seq())
     }
 
-    /// Moves all shards to what follows an id; the rows that this may pass over. Those that lie between a shard's last id
-    /// and the new one, and, if the new one is beyond all ids of the shard's moment, whatever is visible below it.
+    /// Moves all shards to what follows an id; the rows that this may pass over. Those that lie between a
+    /// shard's last id and the new one, and, if the new one is beyond all ids of the shard's moment, whatever
+    /// is visible below it.
     fn seek(&mut self, last_id: EventId, now: &Arc<Tick>) -> Vec<i64> {
         let mut passed_over = Vec::new();
         for place in &mut self.places {
@@ -267,7 +268,8 @@ impl<'a> Shards<'a> {
 }
 
 proptest! {
-    /// However often shards change hands, wherever their owners stop, and whatever these have decoded before it was visible.
+    /// However often shards change hands, wherever their owners stop, and whatever these have decoded before
+    /// it was visible.
     #[test]
     fn shards_that_stand_apart_come_together_over_each_row_once(
         server in history(),

@@ -70,16 +70,17 @@ impl Tick {
         Self { snapshot, rung, ladder }
     }
 
-    /// The moment at which these transactions, too, are known to have committed, of which none has an id above `last_id`:
-    /// they were decoded from the write-ahead log. See `log.rs`.
+    /// The moment at which these transactions, too, are known to have committed, of which none has an id
+    /// above `last_id`: they were decoded from the write-ahead log. See `log.rs`.
     #[must_use]
     pub fn decoded(&self, xids: &[Xid], last_id: EventId) -> Self {
         let rung = if last_id.0 <= self.seq() { self.rung } else { nothing_later_than(last_id.0) };
         Self { snapshot: self.snapshot.with(xids), rung, ladder: self.ladder.clone() }
     }
 
-    /// The moment at which everything is seen that one of two moments sees. Rungs are facts whoever found them, so that those of
-    /// the later one serve for both: of whatever neither sees, it has kept what it needs.
+    /// The moment at which everything is seen that one of two moments sees. Rungs are facts whoever found
+    /// them, so that those of the later one serve for both: of whatever neither sees, it has kept what it
+    /// needs.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let later = if self.seq() >= other.seq() { self } else { other };
@@ -137,8 +138,8 @@ impl Probe {
     }
 }
 
-/// The rung of a moment that no probe has found: true, since no xid is that large, and of no use to a ladder. Only how far
-/// its ids go is known.
+/// The rung of a moment that no probe has found: true, since no xid is that large, and of no use to a ladder.
+/// Only how far its ids go is known.
 fn nothing_later_than(seq: i64) -> Rung {
     Rung { next_xid: Xid(i64::MAX as u64), seq }
 }

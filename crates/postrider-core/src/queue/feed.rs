@@ -1,9 +1,10 @@
 //! How events become queued rows: which of them share a block, and in which order they will be claimed.
 //!
-//! **Fairness** is start-time fair queueing, decided when a row is fed, so that a claim need not search. Every tenant has a
-//! clock of its own that a row moves on by one. A row begins where its tenant's clock stands, or where the queue stands, if
-//! that is later: whoever was away has saved nothing up. Rows are claimed in the order of their beginnings. So while
-//! `n` tenants have rows, each gets one of `n` claims, however many rows it has:
+//! **Fairness** is start-time fair queueing, decided when a row is fed, so that a claim need not search.
+//! Every tenant has a clock of its own that a row moves on by one. A row begins where its tenant's clock
+//! stands, or where the queue stands, if that is later: whoever was away has saved nothing up. Rows are
+//! claimed in the order of their beginnings. So while `n` tenants have rows, each gets one of `n` claims,
+//! however many rows it has:
 //!
 //! ```text
 //!   fed      a a a a a a   b    a    c         a has brought many rows before b and c come
@@ -143,8 +144,8 @@ impl Feeder {
     }
 }
 
-/// Its place in its lane. A delayed event that shares the lane with others comes between them by its age: behind all of them it
-/// might wait for ever.
+/// Its place in its lane. A delayed event that shares the lane with others comes between them by its age:
+/// behind all of them it might wait for ever.
 fn turn(event: &Event, lane: Option<&Lane>) -> i64 {
     let shares = lane.is_some_and(|lane| !lane.late);
     event.due_at.filter(|_| !shares).map_or(event.id.0, Timestamp::as_micros)

@@ -82,8 +82,8 @@ pub struct EventProgress {
     pub progress: Progress,
 }
 
-/// Where tickets leave word that their handlers have come further. Of each only the last word counts. All clones are the same
-/// board.
+/// Where tickets leave word that their handlers have come further. Of each only the last word counts. All
+/// clones are the same board.
 #[derive(Debug, Clone, Default)]
 pub struct Board(Arc<Mutex<Vec<Weak<Shared>>>>);
 

@@ -77,8 +77,8 @@ impl Ticket {
         self.0.token
     }
 
-    /// Whether the work is no longer wanted: somebody has cancelled it, or the lease is lost and others take over. Whatever
-    /// the handler returns then, it changes nothing.
+    /// Whether the work is no longer wanted: somebody has cancelled it, or the lease is lost and others take
+    /// over. Whatever the handler returns then, it changes nothing.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
     }
@@ -95,8 +95,9 @@ impl Ticket {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the handler has acked the event in a transaction of its own. Nobody but the handler knows whether that was
-    /// committed: if it returns `Ok`, that is believed and looked at; if it fails, the event is attempted again.
+    /// Whether the handler has acked the event in a transaction of its own. Nobody but the handler knows
+    /// whether that was committed: if it returns `Ok`, that is believed and looked at; if it fails, the event
+    /// is attempted again.
     pub fn is_acked(&self) -> bool {
         self.0.acked.load(Ordering::Acquire)
     }
@@ -107,8 +108,8 @@ impl Ticket {
         self.0.acked.store(true, Ordering::Release);
     }
 
-    /// Keeps a text with the delivery, by convention JSON, for people to see; the last one counts. It is written with what
-    /// the handler returns, whatever that is.
+    /// Keeps a text with the delivery, by convention JSON, for people to see; the last one counts. It is
+    /// written with what the handler returns, whatever that is.
     pub fn set_result(&self, result: impl Into<String>) -> Result<()> {
         let result = result.into();
         if result.len() > limits::RESULT_BYTES_MAX {
@@ -125,9 +126,9 @@ impl Ticket {
         Ok(())
     }
 
-    /// Says how far the handler has come, for people to see: `ticket.set_progress("page 3")`, or with a percentage,
-    /// `ticket.set_progress((25, "page 3"))`. It may be called as often as one likes: the last word is written when the lease
-    /// is extended, every few seconds, and when the handler ends.
+    /// Says how far the handler has come, for people to see: `ticket.set_progress("page 3")`, or with a
+    /// percentage, `ticket.set_progress((25, "page 3"))`. It may be called as often as one likes: the last
+    /// word is written when the lease is extended, every few seconds, and when the handler ends.
     pub fn set_progress(&self, progress: impl Into<Progress>) -> Result<()> {
         let progress = progress.into();
         progress.check()?;

@@ -1,7 +1,7 @@
 //! Which instants a cron expression names in a time zone.
 //!
-//! Where clocks are changed, a wall clock shows some times twice and some never. An expression says by its hours what it
-//! means, as in cron:
+//! Where clocks are changed, a wall clock shows some times twice and some never. An expression says by its
+//! hours what it means, as in cron:
 //!
 //! ```text
 //!                       hour is `*` or `*/n`: it goes by        hours are named: it goes by
@@ -10,9 +10,9 @@
 //!   02:30 comes twice   a tick each time                        a tick the first time
 //! ```
 //!
-//! So `*/15 * * * *` ticks every 15 minutes of real time, and `30 2 * * *` once a day on every day. Several named times
-//! that one change skips are one tick. The alternative, moving 02:30 to 03:30, was rejected: it would come after what is
-//! planned for 03:00.
+//! So `*/15 * * * *` ticks every 15 minutes of real time, and `30 2 * * *` once a day on every day. Several
+//! named times that one change skips are one tick. The alternative, moving 02:30 to 03:30, was rejected: it
+//! would come after what is planned for 03:00.
 
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil;
@@ -102,9 +102,9 @@ impl Cron {
         Some(next.timestamp())
     }
 
-    /// The next instant for a time of the calendar. Later times of the calendar have no earlier instants, and no time up to
-    /// the one that the clock shows now has an instant after now: so the search may begin there, and ends at the first
-    /// that lies after now.
+    /// The next instant for a time of the calendar. Later times of the calendar have no earlier instants, and
+    /// no time up to the one that the clock shows now has an instant after now: so the search may begin
+    /// there, and ends at the first that lies after now.
     fn next_planned(&self, at: jiff::Timestamp) -> Option<jiff::Timestamp> {
         let mut planned = at.to_zoned(self.zone.clone()).datetime();
         loop {

@@ -75,7 +75,8 @@ fn each(cron: &Cron, seen: Timestamp, now: Timestamp, next_at: Timestamp) -> Due
     Due { ticks, next_at, dropped }
 }
 
-/// The instant after which there are as many ticks up to now as may be made up for. After `seen` there are that many or more.
+/// The instant after which there are as many ticks up to now as may be made up for. After `seen` there are
+/// that many or more.
 fn newest_after(cron: &Cron, seen: Timestamp, now: Timestamp) -> Timestamp {
     // Ticks are whole seconds.
     const SECOND: Duration = Duration::from_secs(1);

@@ -14,9 +14,10 @@ use crate::time::Timestamp;
 /// Schedules: people put, pause and delete them, workers fire them. What the head of
 /// [`store`](crate::store) says of errors, repetition and time holds here too.
 pub trait ScheduleStore: Store {
-    /// Creates a schedule, or replaces the one of this name, which leaves a line in the audit table. One whose expression
-    /// and time zone stay the same goes on where it stands, with what it has missed; any other goes on from now. A pause
-    /// lasts on. Nothing is written if nothing would change, so that a program may put its schedules whenever it starts.
+    /// Creates a schedule, or replaces the one of this name, which leaves a line in the audit table. One
+    /// whose expression and time zone stay the same goes on where it stands, with what it has missed; any
+    /// other goes on from now. A pause lasts on. Nothing is written if nothing would change, so that a
+    /// program may put its schedules whenever it starts.
     ///
     /// `Conflict` if there are [`SCHEDULES_MAX`](crate::limits::SCHEDULES_MAX) others.
     fn schedule_put(&self, new: NewSchedule, actor: &str) -> impl Future<Output = Result<Schedule>> + Send;
@@ -37,15 +38,16 @@ pub trait ScheduleStore: Store {
     /// Removes a schedule. Its events stay.
     fn schedule_delete(&self, name: &str, actor: &str) -> impl Future<Output = Result<()>> + Send;
 
-    /// The schedules whose time has come. Called by every relay whenever one may be due, and every few seconds: it must be
-    /// cheap if none is.
+    /// The schedules whose time has come. Called by every relay whenever one may be due, and every few
+    /// seconds: it must be cheap if none is.
     fn schedules_due(&self) -> impl Future<Output = Result<DueSchedules>> + Send;
 
-    /// Emits the schedule's event for each of the ticks and moves it on, in one transaction, if it stands where the caller
-    /// saw it, is not paused, and has not been replaced. Otherwise nothing is changed. Whatever the answer, and also if it
-    /// was lost, the caller looks again.
+    /// Emits the schedule's event for each of the ticks and moves it on, in one transaction, if it stands
+    /// where the caller saw it, is not paused, and has not been replaced. Otherwise nothing is changed.
+    /// Whatever the answer, and also if it was lost, the caller looks again.
     ///
-    /// The events are made of what is stored and not of what the caller knows, so that who fires need not be allowed to emit.
+    /// The events are made of what is stored and not of what the caller knows, so that who fires need not be
+    /// allowed to emit.
     fn schedule_fire(&self, fire: Fire) -> impl Future<Output = Result<Fired>> + Send;
 }
 

@@ -35,9 +35,11 @@ pub enum DeliveryAction {
 }
 
 impl DeliveryAction {
-    /// The action that a line of the audit tells of, seen from one event. None if the line is of no concern to it.
+    /// The action that a line of the audit tells of, seen from one event. None if the line is of no concern
+    /// to it.
     ///
-    /// Stores call it for the lines of an event, and for those that tell of a seek, which name the position at their end.
+    /// Stores call it for the lines of an event, and for those that tell of a seek, which name the position
+    /// at their end.
     ///
     /// ```
     /// # use postrider_core::{EventId, store::DeliveryAction};

@@ -25,8 +25,8 @@ pub struct QueueTuning {
     pub total: Option<u32>,
     /// How many events all members together may begin.
     pub rate: Option<Rate>,
-    /// How many events of one key all members together may have in their hands, where keys have no order; none if keys have no
-    /// limit.
+    /// How many events of one key all members together may have in their hands, where keys have no order;
+    /// none if keys have no limit.
     pub per_key: Option<u32>,
 }
 

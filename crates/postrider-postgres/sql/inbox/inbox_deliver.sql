@@ -1,7 +1,7 @@
--- Delivers a batch into an inbox: notes the ids that were not seen yet, adds their events in the batch's order, and forgets some ids
--- that are old. One batch after the other, so that rows become visible in the order of `arrival`; flushed, whatever the database's
--- default.
--- Index: primary key of the ids, and their index by time for those that are old. Locks: other batches, until the transaction ends.
+-- Delivers a batch into an inbox: notes the ids that were not seen yet, adds their events in the batch's order, and
+-- forgets some ids that are old. One batch after the other, so that rows become visible in the order of `arrival`;
+-- flushed, whatever the database's default. Index: primary key of the ids, and their index by time for those that are
+-- old. Locks: other batches, until the transaction ends.
 with turn as materialized (
     select
         pg_catalog.pg_advisory_xact_lock(

@@ -5,9 +5,8 @@
 --
 -- The sequence must be read by pg_sequence_last_value, which locks its page. A plain select does not, and at every 32nd
 -- draw the row says for a moment that 32 more were drawn, which is what goes into the WAL: a reader that believes it
--- passes over the events of these ids for good.
--- Index: primary key of subscription. Locks: the sequence's page, for an instant, and as producers do; it assigns no xid
--- and writes no WAL.
+-- passes over the events of these ids for good. Index: primary key of subscription. Locks: the sequence's page, for an
+-- instant, and as producers do; it assigns no xid and writes no WAL.
 select log.last_value, age('3'::xid), pg_current_snapshot(), log.inserted, pg_current_wal_flush_lsn(),
     subscription.fence, subscription.paused_at is not null
 from (

@@ -12,26 +12,27 @@ create function postrider.clock() returns timestamptz
 language sql volatile parallel safe
 return pg_catalog.clock_timestamp();
 
--- Whether the lease of a member lasts. Where the clock was set back, beats lie in the future, and nobody should wait until
--- it has caught up; but those who live need a lease to beat again. So whoever has seen a steady clock since `steady_since`,
--- for a lease or longer, takes such a member for dead; others do not.
+-- Whether the lease of a member lasts. Where the clock was set back, beats lie in the future, and nobody should wait
+-- until it has caught up; but those who live need a lease to beat again. So whoever has seen a steady clock since
+-- `steady_since`, for a lease or longer, takes such a member for dead; others do not.
 create function postrider.lives(beat_at timestamptz, lease interval, steady_since timestamptz) returns boolean
 language sql volatile parallel safe
 return postrider.clock() <= beat_at + lease
     and (postrider.clock() >= beat_at - lease or coalesce(postrider.clock() <= steady_since + lease, true));
 
--- Whether an event keeps its limits; says which one it breaks. They are those of limits.rs, of headers with room for every
--- character to be escaped.
+-- Whether an event keeps its limits; says which one it breaks. They are those of limits.rs, of headers with room for
+-- every character to be escaped.
 --
--- Every `emit` checks them. A plain insert is checked by the types of the columns alone, because the server reads a check
--- constraint again for each statement: with one, eight producers of one event a transaction came to 0.83 of bare inserts, and
--- COPY to 0.65; without, to 0.97 and 0.94. What breaks a limit all the same becomes a dead letter. A check can be had for that
--- price:
+-- Every `emit` checks them. A plain insert is checked by the types of the columns alone, because the server reads a
+-- check constraint again for each statement: with one, eight producers of one event a transaction came to 0.83 of bare
+-- inserts, and COPY to 0.65; without, to 0.97 and 0.94. What breaks a limit all the same becomes a dead letter. A check
+-- can be had for that price:
 --
 --     alter table postrider.event add constraint an_event_keeps_its_limits
 --         check (postrider.event_fits(topic, type, key, headers, payload, payload_bytes));
 --
--- It runs with its caller's rights. All names are written out, because pinning the path would cost more than all the rest.
+-- It runs with its caller's rights. All names are written out, because pinning the path would cost more than all the
+-- rest.
 create function postrider.event_fits(
     topic text,
     type text,
@@ -96,8 +97,8 @@ $$;
 --     insert into postrider.event (topic, type, key, payload)
 --     values ('order', 'order.created', '42', '{"total": 12}');
 --
--- A payload is JSON and is kept to the letter. What is no JSON goes into payload_bytes instead: text that is given to a column of
--- bytes is read as an escape string, which would change it. Without a type the type is the topic.
+-- A payload is JSON and is kept to the letter. What is no JSON goes into payload_bytes instead: text that is given to a
+-- column of bytes is read as an escape string, which would change it. Without a type the type is the topic.
 --
 -- Leave out xid and id. The log is read by what became visible between two snapshots, and that is found
 -- without an index on xid because of one fact: a row's xid is fetched before its id is drawn. It holds because
@@ -156,8 +157,8 @@ create table postrider.kept_event (
 -- What makes a repeated emit harmless. A second producer with the same key waits for the first to end: the
 -- only wait between producers.
 --
--- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for as
--- long as its event is kept.
+-- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for
+-- as long as its event is kept.
 create table postrider.idempotency (
     key text primary key,
     event_id bigint,
@@ -167,9 +168,9 @@ create table postrider.idempotency (
 -- A key is forgotten with its event.
 create index idempotency_event on postrider.idempotency (event_id);
 
--- Events whose key a newer one has taken over: a queue that comes to one passes over it. A table of its own, since that a key
--- no longer points to an event is no proof: its period may be over, and such an event has to be delivered. Forgotten with
--- the event.
+-- Events whose key a newer one has taken over: a queue that comes to one passes over it. A table of its own, since that
+-- a key no longer points to an event is no proof: its period may be over, and such an event has to be delivered.
+-- Forgotten with the event.
 create table postrider.superseded (
     event_id bigint primary key
 );
@@ -323,15 +324,16 @@ create table postrider.attempt (
     primary key (subscription_id, event_id, attempt)
 );
 
--- Mode `queue`: what was fed from the log and is not done. A row stands for one event, or for a block of up to a hundred
--- that need neither order nor a due time: then `spans` has a first id and a length, and so on.
+-- Mode `queue`: what was fed from the log and is not done. A row stands for one event, or for a block of up to a
+-- hundred that need neither order nor a due time: then `spans` has a first id and a length, and so on.
 --
--- A claim changes only columns that no index knows, so that it is a HOT update: room is left in every page for it. A row that
--- is ready stays in its index while it is leased; those who claim begin behind what they know to be taken (hints.rs). There
--- is no foreign key: it would cost more than the row. Rows die young, and vacuum may come as often as it is worth it.
+-- A claim changes only columns that no index knows, so that it is a HOT update: room is left in every page for it. A
+-- row that is ready stays in its index while it is leased; those who claim begin behind what they know to be taken
+-- (hints.rs). There is no foreign key: it would cost more than the row. Rows die young, and vacuum may come as often as
+-- it is worth it.
 --
--- What is fed into the lane of a key that has an order gets its turn from a sequence. So turns grow in a lane, and whoever
--- knows one that has come need not look before it (floors.rs).
+-- What is fed into the lane of a key that has an order gets its turn from a sequence. So turns grow in a lane, and
+-- whoever knows one that has come need not look before it (floors.rs).
 create sequence postrider.queued_n;
 
 create table postrider.queued (
@@ -361,8 +363,8 @@ create table postrider.queued (
     spans bigint[],
     edited_payload json,
     edited_payload_bytes bytea,
-    -- In this order: of a table that fills and empties the planner may believe that a subscription has one row, and then
-    -- takes the first column alone for good enough. That made a claim walk all rows: 350 ms instead of 2.
+    -- In this order: of a table that fills and empties the planner may believe that a subscription has one row, and
+    -- then takes the first column alone for good enough. That made a claim walk all rows: 350 ms instead of 2.
     primary key (event_id, subscription_id),
     constraint state_is_known check (state in ('r', 'd', 'w')),
     constraint only_what_is_ready_is_leased check (not leased or state = 'r'),
@@ -375,8 +377,8 @@ create table postrider.queued (
     vacuum_truncate = off
 );
 
--- What may be claimed, in order: what has not failed yet, and what has. Apart, so that a claim which wants few of those that
--- fail over and over need not walk over the rest of them.
+-- What may be claimed, in order: what has not failed yet, and what has. Apart, so that a claim which wants few of those
+-- that fail over and over need not walk over the rest of them.
 create index queued_ready on postrider.queued (subscription_id, rank, virtual_time, event_id)
 where state = 'r' and finished = 0;
 
@@ -394,7 +396,8 @@ where key is not null and parks and state <> 'w';
 create index queued_lane on postrider.queued (subscription_id, key, late, turn, event_id)
 where key is not null and parks and state = 'w';
 
--- How far those who claim have come with each rank: nobody need look below it, and what is ready again is put behind it.
+-- How far those who claim have come with each rank: nobody need look below it, and what is ready again is put behind
+-- it.
 create table postrider.queue_front (
     subscription_id bigint not null,
     rank smallint not null,
@@ -441,8 +444,8 @@ create table postrider.result (
     primary key (subscription_id, event_id)
 );
 
--- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there before
--- fires nothing.
+-- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there
+-- before fires nothing.
 create table postrider.schedule (
     id bigint generated always as identity primary key,
     name text not null,
@@ -497,11 +500,11 @@ create table postrider.audit (
 -- What was done to an event.
 create index audit_event on postrider.audit (subscription, event_id);
 
--- Emits an event, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key. It is what `emit`
--- and `emit_bytes` call. Returns the event's id; for a repeated idempotency key that of the first.
+-- Emits an event, with what a plain insert cannot do: a delay on the database's clock, and an idempotency key. It is
+-- what `emit` and `emit_bytes` call. Returns the event's id; for a repeated idempotency key that of the first.
 --
--- The key is taken for `unique_for`, or for as long as the event is kept. With `replace` the event is emitted although the
--- key is taken, and takes it over; the header lets claims see which events may have been superseded.
+-- The key is taken for `unique_for`, or for as long as the event is kept. With `replace` the event is emitted although
+-- the key is taken, and takes it over; the header lets claims see which events may have been superseded.
 --
 -- It runs with the rights of the schema's owner, so that producers need none on the keys, and looks up no name
 -- in a schema that its caller could fill: the path is pinned and temporary objects come last in it.
@@ -540,12 +543,13 @@ begin
     -- statement, which has a snapshot of its own. If the row is gone by then, retention has just forgotten the
     -- key, and it may be taken again.
     --
-    -- A key that is to be taken over is locked first, and judged again by what is locked. Of several who come at once the
-    -- first has the row until its transaction ends. The others wait for that: in the insert, which cannot tell whether it
-    -- conflicts with a row that is being changed, or in `for update`. Under READ COMMITTED both go on with the newest version
-    -- of the row: if the first has committed, that is its event and a period that has just begun, so that they return its
-    -- id; if it was rolled back, that is the row as it was, and the next one has it. Under a stricter level the statement
-    -- fails, to be tried again. What is merely taken is not locked, so that repeats never wait for each other.
+    -- A key that is to be taken over is locked first, and judged again by what is locked. Of several who come at once
+    -- the first has the row until its transaction ends. The others wait for that: in the insert, which cannot tell
+    -- whether it conflicts with a row that is being changed, or in `for update`. Under READ COMMITTED both go on with
+    -- the newest version of the row: if the first has committed, that is its event and a period that has just begun, so
+    -- that they return its id; if it was rolled back, that is the row as it was, and the next one has it. Under a
+    -- stricter level the statement fails, to be tried again. What is merely taken is not locked, so that repeats never
+    -- wait for each other.
     while idempotency_key is not null loop
         insert into postrider.idempotency (key) values (idempotency_key)
         on conflict do nothing;
@@ -600,12 +604,12 @@ $$;
 --
 --     select postrider.emit('order', 'order.created', 42, '{"total": 12}', idempotency_key => 'order-42-created');
 --
--- The payload is json, jsonb or text, as a literal, a parameter without a type or with one; the key is a text, a number or a
--- uuid. All that can be left out has a default. There are three because one function can leave the type of one parameter open,
--- which is the payload's: a parameter without a type is a text then. (`anyelement` would refuse it.)
+-- The payload is json, jsonb or text, as a literal, a parameter without a type or with one; the key is a text, a number
+-- or a uuid. All that can be left out has a default. There are three because one function can leave the type of one
+-- parameter open, which is the payload's: a parameter without a type is a text then. (`anyelement` would refuse it.)
 --
--- They run with their caller's rights, whose types and casts they use, and the server puts their body in their place: so they
--- cost nothing, and only those who may call `event_emit` can call them.
+-- They run with their caller's rights, whose types and casts they use, and the server puts their body in their place:
+-- so they cost nothing, and only those who may call `event_emit` can call them.
 do $$
 declare
     key_type text;
@@ -654,8 +658,8 @@ as 'select postrider.event_emit($1, $2, $3::pg_catalog.text, null, $4, $5, $6, $
 -- paused and it has not been replaced.
 --
 -- Of several that come at once the first has the row; the others wait for it to commit and then find that the schedule
--- has moved on. It runs with the rights of the schema's owner, so that relays can emit what people have put, and nothing
--- else.
+-- has moved on. It runs with the rights of the schema's owner, so that relays can emit what people have put, and
+-- nothing else.
 create function postrider.fire(schedule_id bigint, seen timestamptz, ticks timestamptz[], goes_on timestamptz)
 returns boolean
 language plpgsql volatile security definer
@@ -696,12 +700,12 @@ begin
 end
 $$;
 
--- Which server this is: its identifier, then the timeline of its write-ahead log, which is a new one after every failover
--- and every restore to a point in time, and the database.
+-- Which server this is: its identifier, then the timeline of its write-ahead log, which is a new one after every
+-- failover and every restore to a point in time, and the database.
 --
 -- Managed servers may keep some of this to themselves. Without an identifier the server is told by the token below, and
--- without the place of the write-ahead log its timeline by the last checkpoint. Where neither timeline can be had, a failover
--- is not noticed, and the store keeps its identity.
+-- without the place of the write-ahead log its timeline by the last checkpoint. Where neither timeline can be had, a
+-- failover is not noticed, and the store keeps its identity.
 create function postrider.home() returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -729,8 +733,8 @@ begin
 end
 $$;
 
--- A dump does not carry what a materialized view holds: whoever restores it draws another token. A copy of the files, a standby and
--- `pg_upgrade` keep it, as they keep the numbers of transactions.
+-- A dump does not carry what a materialized view holds: whoever restores it draws another token. A copy of the files, a
+-- standby and `pg_upgrade` keep it, as they keep the numbers of transactions.
 create materialized view postrider.server_token as select pg_catalog.gen_random_uuid() as token;
 
 -- Says who the store is, and whether this server is its home.
@@ -790,16 +794,18 @@ begin
 end
 $$;
 
--- Makes events of the rows that are inserted into another program's outbox table, in the transactions that insert them, by a
--- trigger: topics, keys and headers as Debezium's event router makes them. With `existing`, of the rows that are there as well:
--- in the order of their ids if these are numbers, else in the order in which the table has them. How many those were.
+-- Makes events of the rows that are inserted into another program's outbox table, in the transactions that insert them,
+-- by a trigger: topics, keys and headers as Debezium's event router makes them. With `existing`, of the rows that are
+-- there as well: in the order of their ids if these are numbers, else in the order in which the table has them. How
+-- many those were.
 --
--- The trigger's function is made for the table's columns and runs with the rights of whoever calls this, so that those who write
--- into the table need none on the log. So it must run nothing that belongs to the table's owner, who may give a column another type
--- at any time, with casts to text, json or bytea of his own. A value reaches only functions that take it as it is: `is null`,
--- `pg_typeof`, and `format`, which calls the output function of its type. Output functions are the server's own or a
--- superuser's, for domains, enums and composites too. No cast, no assignment and no `to_json` is applied to it. Policies of the
--- table would be code of its owner as well: a table that has some for its reader is refused, by `row_security`.
+-- The trigger's function is made for the table's columns and runs with the rights of whoever calls this, so that those
+-- who write into the table need none on the log. So it must run nothing that belongs to the table's owner, who may give
+-- a column another type at any time, with casts to text, json or bytea of his own. A value reaches only functions that
+-- take it as it is: `is null`, `pg_typeof`, and `format`, which calls the output function of its type. Output functions
+-- are the server's own or a superuser's, for domains, enums and composites too. No cast, no assignment and no `to_json`
+-- is applied to it. Policies of the table would be code of its owner as well: a table that has some for its reader is
+-- refused, by `row_security`.
 --
 -- Making the trigger waits for all who write into the table, and they wait for it.
 create function postrider.outbox_attach(
@@ -865,7 +871,8 @@ begin
         topic_prefix, format(shown, topic_column), format(shown, type_column), format(shown, key_column),
         payload_column, format(shown, payload_column), format(shown, id_column), headers
     );
-    -- The function that the table has, or one more. Numbers, since an oid may be another table's when a dump was restored.
+    -- The function that the table has, or one more. Numbers, since an oid may be another table's when a dump was
+    -- restored.
     select p.proname into made
     from pg_trigger as t
     join pg_proc as p on p.oid = t.tgfoid
@@ -951,8 +958,8 @@ revoke execute on function postrider.outbox_tidy from public;
 revoke execute on function postrider.outbox_attach from public;
 revoke execute on function postrider.outbox_detach from public;
 
--- Leaves a line about what a relay did with its slot. It runs with the rights of the schema's owner, so that a relay can do
--- this and write nothing else into the audit.
+-- Leaves a line about what a relay did with its slot. It runs with the rights of the schema's owner, so that a relay
+-- can do this and write nothing else into the audit.
 create function postrider.slot_note(action text, name text) returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -968,8 +975,8 @@ $$;
 
 revoke execute on function postrider.slot_note from public;
 
--- Lets an owner's transaction go on only if all is as the owner knows it, and keeps it so until the transaction ends: takes
--- the locks of a settle, then compares the fence. Says whether the subscription is paused.
+-- Lets an owner's transaction go on only if all is as the owner knows it, and keeps it so until the transaction ends:
+-- takes the locks of a settle, then compares the fence. Says whether the subscription is paused.
 --
 -- It fails otherwise, so that statements that were sent after it in the same transaction come to nothing. A function,
 -- because the fence must be read by a statement of its own, which sees what happened while it waited for the locks.
@@ -1000,11 +1007,11 @@ $$;
 
 revoke execute on function postrider.hold_check from public;
 
--- Takes an event out of a queue for its handler, in the handler's own transaction, if it is leased under this token; whether
--- it was. The next event of its key is made ready.
+-- Takes an event out of a queue for its handler, in the handler's own transaction, if it is leased under this token;
+-- whether it was. The next event of its key is made ready.
 --
--- It leaves the claim alone, which its worker extends meanwhile; the row is taken out of that when the handler has returned.
--- It runs with the rights of the schema's owner, so that handlers need none on the queue.
+-- It leaves the claim alone, which its worker extends meanwhile; the row is taken out of that when the handler has
+-- returned. It runs with the rights of the schema's owner, so that handlers need none on the queue.
 create function postrider.ack(subscription_id bigint, event_id bigint, token bigint, bucket integer) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -1174,8 +1181,8 @@ $$;
 -- Whose handlers may ack is told so by name.
 revoke execute on function postrider.ack from public;
 
--- Wakes relays that sleep. It is called after each statement that emits, once `postrider store wake notify` has made the
--- trigger `wake`; without it nothing calls this.
+-- Wakes relays that sleep. It is called after each statement that emits, once `postrider store wake notify` has made
+-- the trigger `wake`; without it nothing calls this.
 --
 -- The lock says whether somebody sleeps, and to whoever is about to that an emit is under way: the protocol is at the
 -- head of sentry.rs. While nobody sleeps, it costs 3 µs a statement and notifies nobody, since commits that notify
@@ -1199,8 +1206,8 @@ $$;
 
 revoke execute on function postrider.wake from public;
 
--- What follows runs with the rights of the schema's owner, so that a relay can do it and no more: it need neither write kept
--- events, nor move the sequence of ids, nor choose the payload of a delivery.
+-- What follows runs with the rights of the schema's owner, so that a relay can do it and no more: it need neither write
+-- kept events, nor move the sequence of ids, nor choose the payload of a delivery.
 
 -- Copies the events that exceptions still need out of a leaf, which is about to be emptied; how many.
 create function postrider.leaf_keep(leaf regclass) returns bigint
@@ -1227,10 +1234,10 @@ begin
 end
 $$;
 
--- Ends a turn: the next id is the first one of the next turn, and so of the next leaf. It never goes back, since all ids of
--- the next turn are greater, and happens once, since afterwards the sequence stands in another turn; only if this turn's leaf
--- has been used and the next one is empty. Within a millionth of the turn's end it is left alone: producers are about to come
--- into the next turn by themselves. Whether it was ended.
+-- Ends a turn: the next id is the first one of the next turn, and so of the next leaf. It never goes back, since all
+-- ids of the next turn are greater, and happens once, since afterwards the sequence stands in another turn; only if
+-- this turn's leaf has been used and the next one is empty. Within a millionth of the turn's end it is left alone:
+-- producers are about to come into the next turn by themselves. Whether it was ended.
 create function postrider.ring_rotate(turn bigint) returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -1286,11 +1293,11 @@ revoke execute on function postrider.leaf_keep from public;
 revoke execute on function postrider.ring_rotate from public;
 revoke execute on function postrider.bury from public;
 
--- The audit. Its lines are written by these two functions and those above, with the rights of the schema's owner: who was logged
--- in and what time it was is the server's word, and no role can change a line.
+-- The audit. Its lines are written by these two functions and those above, with the rights of the schema's owner: who
+-- was logged in and what time it was is the server's word, and no role can change a line.
 
--- Writes lines about what a program has done in this transaction: one for each of some subscriptions and events. Lines that the
--- triggers below have written about the same say less, and go.
+-- Writes lines about what a program has done in this transaction: one for each of some subscriptions and events. Lines
+-- that the triggers below have written about the same say less, and go.
 create function postrider.audit_put(actor text, action text, subscriptions text[], event_ids bigint[], detail text) returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -1367,9 +1374,10 @@ create trigger audit_change
 after delete on postrider.schedule
 for each row execute function postrider.audit_change();
 
--- The tables that relays write all the time: relays, who may call `hold_check`, and the owner are left alone, by a condition. It costs
--- 9 µs a statement (busy machine: 25 instead of 16 for a delete that finds nothing, 53 instead of 43 for a position), whatever
--- the number of rows, since a settle writes many at once. Transition tables would have cost each row.
+-- The tables that relays write all the time: relays, who may call `hold_check`, and the owner are left alone, by a
+-- condition. It costs 9 µs a statement (busy machine: 25 instead of 16 for a delete that finds nothing, 53 instead of
+-- 43 for a position), whatever the number of rows, since a settle writes many at once. Transition tables would have
+-- cost each row.
 create trigger audit_change
 after insert or delete or update of last_id, events, spans, edited_payload, edited_payload_bytes on postrider.queued
 for each statement
@@ -1406,9 +1414,9 @@ for each row
 when (not pg_catalog.has_function_privilege('postrider.hold_check'::regproc::oid, 'execute'::text))
 execute function postrider.audit_change();
 
--- The log for libraries that name the column `id` and give it as DEFAULT, or want all columns back, which a producer has no right
--- to: who may write ids can choose them. What is inserted here is inserted into the log with the caller's own rights, and only the
--- id comes back; nothing can be read. It costs a trigger a row.
+-- The log for libraries that name the column `id` and give it as DEFAULT, or want all columns back, which a producer
+-- has no right to: who may write ids can choose them. What is inserted here is inserted into the log with the caller's
+-- own rights, and only the id comes back; nothing can be read. It costs a trigger a row.
 create view postrider.outbox as
 select id, topic, type, key, payload, payload_bytes, headers, due_at
 from postrider.event

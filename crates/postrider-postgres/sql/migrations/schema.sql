@@ -300,12 +300,13 @@ begin
     -- statement, which has a snapshot of its own. If the row is gone by then, retention has just forgotten the
     -- key, and it may be taken again.
     --
-    -- A key that is to be taken over is locked first, and judged again by what is locked. Of several who come at once the
-    -- first has the row until its transaction ends. The others wait for that: in the insert, which cannot tell whether it
-    -- conflicts with a row that is being changed, or in `for update`. Under READ COMMITTED both go on with the newest version
-    -- of the row: if the first has committed, that is its event and a period that has just begun, so that they return its
-    -- id; if it was rolled back, that is the row as it was, and the next one has it. Under a stricter level the statement
-    -- fails, to be tried again. What is merely taken is not locked, so that repeats never wait for each other.
+    -- A key that is to be taken over is locked first, and judged again by what is locked. Of several who come at once
+    -- the first has the row until its transaction ends. The others wait for that: in the insert, which cannot tell
+    -- whether it conflicts with a row that is being changed, or in `for update`. Under READ COMMITTED both go on with
+    -- the newest version of the row: if the first has committed, that is its event and a period that has just begun, so
+    -- that they return its id; if it was rolled back, that is the row as it was, and the next one has it. Under a
+    -- stricter level the statement fails, to be tried again. What is merely taken is not locked, so that repeats never
+    -- wait for each other.
     while idempotency_key is not null loop
         insert into postrider.idempotency (key) values (idempotency_key)
         on conflict do nothing;
@@ -607,7 +608,8 @@ begin
         topic_prefix, format(shown, topic_column), format(shown, type_column), format(shown, key_column),
         payload_column, format(shown, payload_column), format(shown, id_column), headers
     );
-    -- The function that the table has, or one more. Numbers, since an oid may be another table's when a dump was restored.
+    -- The function that the table has, or one more. Numbers, since an oid may be another table's when a dump was
+    -- restored.
     select p.proname into made
     from pg_trigger as t
     join pg_proc as p on p.oid = t.tgfoid

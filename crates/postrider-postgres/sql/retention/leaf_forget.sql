@@ -1,7 +1,7 @@
--- Forgets the attempts, results and idempotency keys of the events that go with a leaf. A producer that repeats such a key just
--- now waits until the transaction ends, so that little follows it. One that is taking such a key over is waited for, and then
--- the key is another event's.
--- Index: idempotency_event, primary keys. Locks: the rows; the leaf's lock is held.
+-- Forgets the attempts, results and idempotency keys of the events that go with a leaf. A producer that repeats such a
+-- key just now waits until the transaction ends, so that little follows it. One that is taking such a key over is
+-- waited for, and then the key is another event's. Index: idempotency_event, primary keys. Locks: the rows; the leaf's
+-- lock is held.
 with results as (
     delete from postrider.result as result
     using postrider.event_leaf as event

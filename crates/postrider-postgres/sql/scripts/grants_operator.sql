@@ -1,9 +1,9 @@
 -- An operator does what people do with a store: creates, tunes, pauses, moves and deletes subscriptions, edits, replays
--- and discards dead letters, manages schedules, and looks at everything, payloads included. It removes no events and emits none
--- but by a schedule.
+-- and discards dead letters, manages schedules, and looks at everything, payloads included. It removes no events and
+-- emits none but by a schedule.
 --
--- What it does is noted in the audit, under the name that it is logged in as: by the function `audit_put`, and by triggers where
--- it changes tables by SQL of its own. It can neither write other lines nor change one.
+-- What it does is noted in the audit, under the name that it is logged in as: by the function `audit_put`, and by
+-- triggers where it changes tables by SQL of its own. It can neither write other lines nor change one.
 grant usage on schema "schema_name" to role_name;
 grant execute on function postrider.identify, postrider.audit_put to role_name;
 grant select on postrider.meta, postrider.event, postrider.kept_event, postrider.turn to role_name;

@@ -1,10 +1,11 @@
 -- A relay reads the log, delivers, settles, and removes old events. It creates and tunes the subscriptions of its own
--- program, but neither pauses, moves nor deletes any. It fires schedules that others have put, and emits nothing else: what
--- would let it add an event, choose an id or change a payload is done by functions that run as the schema's owner.
+-- program, but neither pauses, moves nor deletes any. It fires schedules that others have put, and emits nothing else:
+-- what would let it add an event, choose an id or change a payload is done by functions that run as the schema's owner.
 --
 -- What it is trusted with: it may settle what it has not delivered, and empty leaves of the log.
 --
--- Handlers that ack in transactions of their own do it as a relay, or as a role that was given the function `ack` as well.
+-- Handlers that ack in transactions of their own do it as a relay, or as a role that was given the function `ack` as
+-- well.
 --
 -- Retention empties leaves and the tables of positions as a whole, so that it needs TRUNCATE on these and no other
 -- table. A relay ends sessions of relays that are gone by the right that each role has on its own sessions: let all

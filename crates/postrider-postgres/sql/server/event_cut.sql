@@ -1,10 +1,10 @@
--- The events of a leaf without headers that are too long: statements that read events have it in the place of the table, and
--- leave out payloads by their size. `lengths` says how long the headers are and how many payloads there are, if they are too
--- long or there are two. Topics, types and keys come as they are, because the types of their columns bound them. The size of
--- JSON is what it takes where it lies, a header of up to four bytes with it, because its length would cost a copy; only what is
--- compressed is looked at, unless it is too large even so. What is null is asked for first: most events have no headers, and
--- so a row costs 0.02 µs more than without all this (0.14 with checks of every column).
--- Index: that of the statement around it, which the planner sees through. Locks: none.
+-- The events of a leaf without headers that are too long: statements that read events have it in the place of the
+-- table, and leave out payloads by their size. `lengths` says how long the headers are and how many payloads there are,
+-- if they are too long or there are two. Topics, types and keys come as they are, because the types of their columns
+-- bound them. The size of JSON is what it takes where it lies, a header of up to four bytes with it, because its length
+-- would cost a copy; only what is compressed is looked at, unless it is too large even so. What is null is asked for
+-- first: most events have no headers, and so a row costs 0.02 µs more than without all this (0.14 with checks of every
+-- column). Index: that of the statement around it, which the planner sees through. Locks: none.
 select
     xid,
     id,

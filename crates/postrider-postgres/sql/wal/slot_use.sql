@@ -1,5 +1,5 @@
--- The slots of the store in schema $1, how much of its log the server keeps for each, and whose transaction is the oldest.
--- Index: none. Locks: none.
+-- The slots of the store in schema $1, how much of its log the server keeps for each, and whose transaction is the
+-- oldest. Index: none. Locks: none.
 select slot.slot_name::text,
     slot.active,
     coalesce(slot.wal_status, 'reserved'),

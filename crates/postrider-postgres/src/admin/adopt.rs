@@ -1,23 +1,24 @@
 //! Making a restored store work on its new server.
 //!
-//! What each position covers is worked out by the xids that came along; then rows and positions get new ones that say
-//! the same here. The rule is `restamp` in core.
+//! What each position covers is worked out by the xids that came along; then rows and positions get new ones
+//! that say the same here. The rule is `restamp` in core.
 //!
 //! ```text
 //!   begin ──► look through the log, batch by batch ──► renumber it, batch by batch ──► end
 //!   last id   which classes of rows there are          how far is written down         new positions, a new home
 //! ```
 //!
-//! Each step is a transaction of its own, so that a log of any size is adopted by statements that are short, and one who was
-//! interrupted goes on where he was. Nobody works on the store meanwhile, since it is not at home until the end. Producers
-//! need not wait: the first step lets those end who have drawn ids, and whatever is emitted after it has an id above the
-//! last one and an xid of this server, which no position covers. So only rows up to that id are renumbered, each exactly once:
-//! a row that has its new xid must not be classified by the old ones again, which is why the place that was reached is written in
-//! the transaction that reaches it.
+//! Each step is a transaction of its own, so that a log of any size is adopted by statements that are short,
+//! and one who was interrupted goes on where he was. Nobody works on the store meanwhile, since it is not at
+//! home until the end. Producers need not wait: the first step lets those end who have drawn ids, and
+//! whatever is emitted after it has an id above the last one and an xid of this server, which no position
+//! covers. So only rows up to that id are renumbered, each exactly once: a row that has its new xid must not
+//! be classified by the old ones again, which is why the place that was reached is written in the transaction
+//! that reaches it.
 //!
-//! Events that producers emitted before the adoption are told from restored ones by their ids, which are above all that the
-//! positions know. Where the sequence was not restored that says nothing; then whatever is younger than the last settle
-//! counts as not delivered. It may be delivered again, but is not lost.
+//! Events that producers emitted before the adoption are told from restored ones by their ids, which are
+//! above all that the positions know. Where the sequence was not restored that says nothing; then whatever is
+//! younger than the last settle counts as not delivered. It may be delivered again, but is not lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

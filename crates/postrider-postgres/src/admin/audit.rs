@@ -51,8 +51,9 @@ impl Entry<'_> {
     }
 }
 
-/// What people did to the deliveries of an event, by the names of the subscriptions, oldest first; none if this role may not
-/// read the audit. What was done under a subscription's name before it was created was done to another one.
+/// What people did to the deliveries of an event, by the names of the subscriptions, oldest first; none if
+/// this role may not read the audit. What was done under a subscription's name before it was created was done
+/// to another one.
 pub(crate) async fn action_list(
     tx: &Tx<'_>,
     event: &Event,

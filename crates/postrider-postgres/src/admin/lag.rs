@@ -5,11 +5,12 @@
 //!            late transactions  │  everything, or what the window has left
 //! ```
 //!
-//! Above the floor (the last id of the position's moment, or the last that was read of its window) next to all events
-//! are ahead. Below it only those of transactions that were late; the ladder says how far down they can lie. The
-//! events are counted one by one as far as that is cheap, which is where an idle subscription or one that keeps up
-//! ends; beyond that, their ids are subtracted, turn by turn, since ids jump where the ring turns. What a filter passes over does
-//! not count; beyond what was looked at, the share counts that it wanted there.
+//! Above the floor (the last id of the position's moment, or the last that was read of its window) next to
+//! all events are ahead. Below it only those of transactions that were late; the ladder says how far down
+//! they can lie. The events are counted one by one as far as that is cheap, which is where an idle
+//! subscription or one that keeps up ends; beyond that, their ids are subtracted, turn by turn, since ids
+//! jump where the ring turns. What a filter passes over does not count; beyond what was looked at, the share
+//! counts that it wanted there.
 
 use postrider_core::log::ShardPosition;
 use postrider_core::{EventId, Filter, Result, Timestamp};

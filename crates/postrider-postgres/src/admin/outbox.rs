@@ -10,8 +10,8 @@ use crate::server::session::Tx;
 
 const WHAT: &str = "attach an outbox table";
 
-/// An outbox table, and which of its columns are what. They are named as Debezium's event router expects them unless said
-/// otherwise.
+/// An outbox table, and which of its columns are what. They are named as Debezium's event router expects them
+/// unless said otherwise.
 ///
 /// ```
 /// use postrider_postgres::Outbox;

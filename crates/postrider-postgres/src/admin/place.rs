@@ -6,8 +6,8 @@
 //! | now | stands at the present moment | what becomes visible later, whatever its id |
 //! | id, time | from the first event to the present moment, read up to the id before | what is visible now with a larger id, and what becomes visible later |
 //!
-//! A subscription that is *moved* to an id or a time may have its window end earlier, where its old one did, so that it
-//! loses nothing that it has not read: see [`ShardPosition::moved`].
+//! A subscription that is *moved* to an id or a time may have its window end earlier, where its old one did,
+//! so that it loses nothing that it has not read: see [`ShardPosition::moved`].
 
 use std::sync::Arc;
 

@@ -22,8 +22,8 @@ pub struct WalRead {
     pub took: Duration,
 }
 
-/// Reads from a slot until so many transactions were seen, and only counts; the first byte of each change says what it is.
-/// Nothing is confirmed, so that the same can be read again.
+/// Reads from a slot until so many transactions were seen, and only counts; the first byte of each change
+/// says what it is. Nothing is confirmed, so that the same can be read again.
 pub async fn drain(url: &str, slot: &str, publication: &str, commits: u64) -> Result<WalRead> {
     let connected = Replication::connect(&PostgresOptions::from_url(url)?).await?;
     let mut read = WalRead::default();

@@ -1,7 +1,8 @@
 //! A table into which events are delivered: what [`postrider_core::inbox`] promises, on PostgreSQL.
 //!
-//! A batch is one statement and so one transaction, without anything that has to outlive it: it works through a pooler, and a call that
-//! is given up half way has its effect as a whole or none. Either way the next one leaves out what is there.
+//! A batch is one statement and so one transaction, without anything that has to outlive it: it works through
+//! a pooler, and a call that is given up half way has its effect as a whole or none. Either way the next one
+//! leaves out what is there.
 
 use std::time::Duration;
 
@@ -80,8 +81,8 @@ impl InboxTable {
         tx.commit().await.doing(what)
     }
 
-    /// Delivers a batch, and says how many of it were new. Durable on return. Some ids that were seen longer ago than `remember` are
-    /// forgotten.
+    /// Delivers a batch, and says how many of it were new. Durable on return. Some ids that were seen longer
+    /// ago than `remember` are forgotten.
     ///
     /// Cancel safe: what was begun may still take effect, and is left out when it comes again.
     pub async fn deliver(&self, batch: &[Delivery], remember: Duration) -> Result<u64, Refused> {
@@ -161,8 +162,8 @@ fn fit(statement: Sql, name: &TableName) -> String {
     text.replace('\0', &quoted(&name.seen()))
 }
 
-/// Whether the server objects to a value and not to the state of things: what it cannot hold (22), what a constraint or a trigger of the
-/// receiver's forbids (23, P0), what is too large (54).
+/// Whether the server objects to a value and not to the state of things: what it cannot hold (22), what a
+/// constraint or a trigger of the receiver's forbids (23, P0), what is too large (54).
 fn is_content(error: &tokio_postgres::Error) -> bool {
     let class = error.code().map(SqlState::code).and_then(|code| code.get(..2));
     matches!(class, Some("22" | "23" | "54" | "P0"))

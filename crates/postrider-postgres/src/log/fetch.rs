@@ -66,8 +66,9 @@ pub(crate) struct SharedTail {
 }
 
 impl SharedTail {
-    /// Whether somebody who stands at this tick can read on in the table up to the newest one: all that it sees can be found
-    /// there, and nothing is left out that was seen before. Others may have decoded more than this process.
+    /// Whether somebody who stands at this tick can read on in the table up to the newest one: all that it
+    /// sees can be found there, and nothing is left out that was seen before. Others may have decoded more
+    /// than this process.
     fn leads_on_from(&self, tick: &Tick) -> bool {
         let newest = self.tail.newest();
         self.early.is_empty() && newest.is_some_and(|newest| newest.snapshot.covers(&tick.snapshot))
@@ -231,8 +232,8 @@ impl Fetch<'_> {
         Ok(Chunk { more: true, ..Chunk::empty(start) })
     }
 
-    /// Finds what lies behind the tail's end: in the stream if that is followed, else in the table. `behind` says that the
-    /// caller does not stand there, and will read from the table.
+    /// Finds what lies behind the tail's end: in the stream if that is followed, else in the table. `behind`
+    /// says that the caller does not stand there, and will read from the table.
     async fn find(&self, shared: &mut SharedTail, behind: bool) -> Result<Next> {
         let Some(wal) = &self.store.wal else { return Ok(Box::pin(self.look(shared, behind)).await?.next) };
         let Some(from) = shared.tail.newest().cloned() else { return Ok(Next::Nothing) };
@@ -262,7 +263,8 @@ impl Fetch<'_> {
         }
     }
 
-    /// What the stream has. What waits for standbys is left there until it is visible, as it is to those who read the table.
+    /// What the stream has. What waits for standbys is left there until it is visible, as it is to those who
+    /// read the table.
     async fn take(&self, wal: &Wal, newest: &Snapshot) -> Result<Found> {
         if self.store.options.durability == Durability::Trust || !wal.waits_for_standbys() {
             return Ok(wal.take(newest, None));
@@ -323,12 +325,13 @@ impl Fetch<'_> {
         Ok(Look { next: Next::Window, probe: Some(probe) })
     }
 
-    /// Whether the window that waits may be handed out. If it had to wait, the subscription may have been paused since it
-    /// was read: that is asked for too, and the caller looks at what is known.
+    /// Whether the window that waits may be handed out. If it had to wait, the subscription may have been
+    /// paused since it was read: that is asked for too, and the caller looks at what is known.
     ///
-    /// What is fed to a queue is handed out with a claim, which is flushed, and so is all WAL before it: the feed, and
-    /// what was emitted. A crash that undoes an event has undone its feed. But windows are shared with those who hand out
-    /// what they read, and lead on from each other: what was not waited for is owed by the next one that is.
+    /// What is fed to a queue is handed out with a claim, which is flushed, and so is all WAL before it: the
+    /// feed, and what was emitted. A crash that undoes an event has undone its feed. But windows are shared
+    /// with those who hand out what they read, and lead on from each other: what was not waited for is owed
+    /// by the next one that is.
     async fn is_on_disk(&self, shared: &mut SharedTail) -> Result<bool> {
         let Some(pending) = &shared.tail.pending else { return Ok(false) };
         let inserted = pending.inserted;

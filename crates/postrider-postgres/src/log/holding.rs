@@ -1,17 +1,18 @@
 //! What this process remembers about the shards that it holds.
 //!
 //! Positions that go to the runtime and come back name windows by number; here is what the numbers mean. The
-//! memory is bound to the two connections under which the shards were taken. That is the rule which a crash of
-//! the server demands: xids that no surviving record mentions are issued again, so that a snapshot from before
-//! it would hide rows of after it. A crash ends every connection; as long as the writer's is the one that was
-//! there before a snapshot was taken, there was none in between.
+//! memory is bound to the two connections under which the shards were taken. That is the rule which a crash
+//! of the server demands: xids that no surviving record mentions are issued again, so that a snapshot from
+//! before it would hide rows of after it. A crash ends every connection; as long as the writer's is the one
+//! that was there before a snapshot was taken, there was none in between.
 //!
-//! A connection to a pooler outlives a crash, but not its own use: each of its transactions first compares the server's
-//! era with that in which the connection was made, and one that finds another gives the connection up
-//! (`pooler.rs`). An era does not come back, and a transaction lies within one. So a transaction that was let through
-//! on a connection says what it says on a direct one: from the making of the connection to this transaction there was
-//! no crash. Binding holds to the era alone, and not to connections, would not do: a settle that was cut off may still be
-//! at work in the server, and only a new taking of the shards keeps it from committing after the next one.
+//! A connection to a pooler outlives a crash, but not its own use: each of its transactions first compares
+//! the server's era with that in which the connection was made, and one that finds another gives the
+//! connection up (`pooler.rs`). An era does not come back, and a transaction lies within one. So a
+//! transaction that was let through on a connection says what it says on a direct one: from the making of the
+//! connection to this transaction there was no crash. Binding holds to the era alone, and not to connections,
+//! would not do: a settle that was cut off may still be at work in the server, and only a new taking of the
+//! shards keeps it from committing after the next one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -186,8 +187,8 @@ impl Holding {
         })
     }
 
-    /// Where shards stand when everything up to `mark` is done, as far as that was not settled before; none if it is of another
-    /// time.
+    /// Where shards stand when everything up to `mark` is done, as far as that was not settled before; none
+    /// if it is of another time.
     pub(crate) fn reached(&self, mark: Position) -> Option<Vec<ShardPosition>> {
         let Some((at, _)) = self.leg(mark.window) else {
             let shards = ShardSet::of(self.shards.iter().map(|held| held.shard));

@@ -7,12 +7,12 @@
 //!                                   └ hot: nearly every row is of the window
 //! ```
 //!
-//! The cold part is looked through by ids, a bounded stretch at a time, at about eight million a second once they
-//! are in memory. Nobody may go on before that is done: what was committed after the straggler may build upon it.
-//! Where the leaf has an index on `(xid, id)`, the cold part is read by the stragglers' xids instead. Producers would pay
-//! for that index with every event (a quarter more WAL), so it is not there by default: whoever has such transactions
-//! is told to make it. It helps from the next one on, since building it without blocking producers waits for those that
-//! are open.
+//! The cold part is looked through by ids, a bounded stretch at a time, at about eight million a second once
+//! they are in memory. Nobody may go on before that is done: what was committed after the straggler may build
+//! upon it. Where the leaf has an index on `(xid, id)`, the cold part is read by the stragglers' xids
+//! instead. Producers would pay for that index with every event (a quarter more WAL), so it is not there by
+//! default: whoever has such transactions is told to make it. It helps from the next one on, since building
+//! it without blocking producers waits for those that are open.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -99,10 +99,12 @@ pub(crate) async fn window_read(
     Ok((stretch, rows_read(session, stretch, &window.from.snapshot, &store.appetite).await?))
 }
 
-/// Where to read on behind `above` if the ring has come round since. Leaves of turns before that serve others by now: there is
-/// nothing in these turns but perhaps a row that came late, and there may be thousands of them.
+/// Where to read on behind `above` if the ring has come round since. Leaves of turns before that serve others
+/// by now: there is nothing in these turns but perhaps a row that came late, and there may be thousands of
+/// them.
 ///
-/// Everything of the window can be seen by whoever reads it, so that nothing of it lies below the first that is found.
+/// Everything of the window can be seen by whoever reads it, so that nothing of it lies below the first that
+/// is found.
 async fn past_emptied(session: &Session, window: &Window, above: i64) -> Result<i64> {
     let end = window.to.seq();
     let turns = Turn::of(EventId(end)).number() - Turn::of(EventId(above.saturating_add(1))).number();

@@ -1,13 +1,13 @@
 //! By which ways a password may be proved, and to whom.
 //!
-//! Who answers on a connection decides how the password is asked for, and may ask for the password itself, or for a hash of it
-//! that can be tried against a dictionary. To a server that has proved who it is that may be told; so may it within this
-//! machine. To any other the password is only proved by SCRAM, which tells nothing about it, unless `require_auth` in the URL, which has
-//! libpq's words, says otherwise.
+//! Who answers on a connection decides how the password is asked for, and may ask for the password itself, or
+//! for a hash of it that can be tried against a dictionary. To a server that has proved who it is that may be
+//! told; so may it within this machine. To any other the password is only proved by SCRAM, which tells
+//! nothing about it, unless `require_auth` in the URL, which has libpq's words, says otherwise.
 //!
-//! The client library answers whatever it is asked. So its stream is watched: it fails before the question reaches the
-//! library. A connection without TLS has a stream of the library's own; one that has to be watched is therefore made as if it were
-//! TLS without a negotiation, by a connector that adds nothing.
+//! The client library answers whatever it is asked. So its stream is watched: it fails before the question
+//! reaches the library. A connection without TLS has a stream of the library's own; one that has to be
+//! watched is therefore made as if it were TLS without a negotiation, by a connector that adds nothing.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -63,7 +63,8 @@ impl LoginWays {
         Ok(Self(ways))
     }
 
-    /// Refuses a way that is not among them. What else can be asked for tells nothing, or is not known to either client.
+    /// Refuses a way that is not among them. What else can be asked for tells nothing, or is not known to
+    /// either client.
     pub(crate) fn check(self, asked: i32) -> Result<(), Refused> {
         let (way, refused) = match asked {
             OK => (Self::NONE, Refused::None),

@@ -1,7 +1,8 @@
 //! Passwords where libpq looks for them: `PGPASSWORD`, and the file that `PGPASSFILE` names or `~/.pgpass`.
 //!
-//! A line of the file is `host:port:database:user:password`. `*` stands for anything, and `\` takes the meaning from a `:` or a
-//! `\` behind it. The first line that fits counts. As with libpq, a file that others may read is not used.
+//! A line of the file is `host:port:database:user:password`. `*` stands for anything, and `\` takes the
+//! meaning from a `:` or a `\` behind it. The first line that fits counts. As with libpq, a file that others
+//! may read is not used.
 
 use std::fs::File;
 use std::io::Read as _;

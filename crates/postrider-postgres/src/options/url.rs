@@ -1,5 +1,5 @@
-//! The URL of a store as people write it, made fit for the client library. Nothing of it is ever repeated in an error: any part
-//! may be a password that was not encoded.
+//! The URL of a store as people write it, made fit for the client library. Nothing of it is ever repeated in
+//! an error: any part may be a password that was not encoded.
 
 use postrider_core::{Error, Result};
 
@@ -54,7 +54,8 @@ impl Parts {
     }
 }
 
-/// Refuses a parameter that nobody knows; it is told by its number, since it may be the end of a password with a `?` in it.
+/// Refuses a parameter that nobody knows; it is told by its number, since it may be the end of a password
+/// with a `?` in it.
 pub(crate) fn known(name: &str, number: usize) -> Result<()> {
     if CLIENT_PARAMETERS.contains(&name) {
         return Ok(());
@@ -65,8 +66,8 @@ pub(crate) fn known(name: &str, number: usize) -> Result<()> {
     )))
 }
 
-/// A user and a password end at the last `@`, as people expect. The client library ends them at the first, and would take what
-/// is left of a password for the name of a host, which is shown.
+/// A user and a password end at the last `@`, as people expect. The client library ends them at the first,
+/// and would take what is left of a password for the name of a host, which is shown.
 fn readable(rest: &str) -> Result<String> {
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     if path.contains('@') {

@@ -1,14 +1,15 @@
 //! Who waits for whom. Always taken in this order: retention, then subscription, then its members, then rows.
 //!
-//! Advisory locks, not row locks: a settle that locked its 64 shard rows would write 64 row marks and their WAL,
-//! ten times a second. They end with the transaction, so they need no session of their own.
+//! Advisory locks, not row locks: a settle that locked its 64 shard rows would write 64 row marks and their
+//! WAL, ten times a second. They end with the transaction, so they need no session of their own.
 //!
-//! Every role that may connect can take an advisory lock, and so keep relays from settling: nothing is lost by that, but all of
-//! them wait. A lock on a table that only our roles may lock could not be taken by others, and its 9 µs a settle instead of
-//! 2 µs would do. But there are as many locks as members in subscriptions and buckets of lanes, each would have to be a table,
-//! made by DDL while producers work, and lanes try locks, which `lock table` can only do by an exception. A role that may
-//! connect has other ways to stop a database, by its memory or its connections. So people are told who holds the lock
-//! ([`blamed`]), and `check` tells of holders that have no role of the store.
+//! Every role that may connect can take an advisory lock, and so keep relays from settling: nothing is lost
+//! by that, but all of them wait. A lock on a table that only our roles may lock could not be taken by
+//! others, and its 9 µs a settle instead of 2 µs would do. But there are as many locks as members in
+//! subscriptions and buckets of lanes, each would have to be a table, made by DDL while producers work, and
+//! lanes try locks, which `lock table` can only do by an exception. A role that may connect has other ways to
+//! stop a database, by its memory or its connections. So people are told who holds the lock ([`blamed`]), and
+//! `check` tells of holders that have no role of the store.
 
 use std::fmt;
 
@@ -80,8 +81,8 @@ pub(crate) async fn holders(ask: &impl Ask) -> Result<Vec<Holder>> {
     rows.iter().map(holder).collect::<Result<_, tokio_postgres::Error>>().doing(what)
 }
 
-/// Names those who hold locks, where something has failed because it waited too long for one. By another connection, since nobody may
-/// wait for this.
+/// Names those who hold locks, where something has failed because it waited too long for one. By another
+/// connection, since nobody may wait for this.
 pub(crate) async fn blamed<T>(done: Result<T>, link: &Link) -> Result<T> {
     let Err(error) = done else { return done };
     if error.kind() != ErrorKind::Busy {

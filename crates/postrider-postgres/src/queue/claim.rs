@@ -138,8 +138,8 @@ pub(super) async fn claimed(
     Ok(Claimed { token, at, rows, paused })
 }
 
-/// Which of some events a newer one has taken the place of. Asked after the claim is committed: what is superseded later has
-/// begun.
+/// Which of some events a newer one has taken the place of. Asked after the claim is committed: what is
+/// superseded later has begun.
 async fn superseded(store: &Inner, replaceable: &[i64]) -> Result<Vec<EventId>> {
     if replaceable.is_empty() {
         return Ok(Vec::new());

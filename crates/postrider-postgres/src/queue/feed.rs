@@ -1,7 +1,7 @@
 //! From the log into the queue.
 //!
-//! What was emitted waits for this, so that it is one flight: the check that the caller is still the owner, the position, the
-//! lanes, the rows, and the claim of a worker that waits beside the feeder.
+//! What was emitted waits for this, so that it is one flight: the check that the caller is still the owner,
+//! the position, the lanes, the rows, and the claim of a worker that waits beside the feeder.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -110,8 +110,8 @@ struct Answers {
 }
 
 impl Plan<'_> {
-    /// Flies, and again if nothing was done and that can be mended: the fence has moved and yet all shards are the caller's,
-    /// since somebody has paused or resumed; or somebody else has drawn the claim's token.
+    /// Flies, and again if nothing was done and that can be mended: the fence has moved and yet all shards
+    /// are the caller's, since somebody has paused or resumed; or somebody else has drawn the claim's token.
     async fn carry_out(&self, session: &mut Session, mut known: i64) -> Result<Answers> {
         let mut tries = 0;
         loop {

@@ -1,29 +1,32 @@
 //! Where the lanes of a queue begin, so that what is gone need not be walked over.
 //!
-//! An event that is done leaves entries behind in the indexes of its lane, and while somebody holds a snapshot nothing
-//! removes them. Whoever looks for the head of a lane, or for the next one, would meet all of them first. So it begins at the
-//! lane's **floor**: a turn before which the lane has no row and will never have one.
+//! An event that is done leaves entries behind in the indexes of its lane, and while somebody holds a
+//! snapshot nothing removes them. Whoever looks for the head of a lane, or for the next one, would meet all
+//! of them first. So it begins at the lane's **floor**: a turn before which the lane has no row and will
+//! never have one.
 //!
 //! Why there is such a turn, where keys have an order and for events that are not delayed:
 //!
-//! 1. Turns are drawn from a sequence under the subscription's lock: by a feed, of which each lane has one at a time, or by a
-//!    replay, which is alone. Whoever comes next draws when that transaction has ended. So what enters a lane has a larger
-//!    turn than all that is or ever was in it.
-//! 2. The head has the least turn of its lane: when it leaves, the least of those that wait becomes the next one. A dead letter
-//!    that holds its lane is its head; it has kept its turn, and has it again when it is replayed. Any other letter that is
-//!    replayed draws a new one.
-//! 3. So the turn of a head is a floor from the moment when somebody has seen it, as a row; and so is the turn of a row that
-//!    enters an empty lane.
+//! 1. Turns are drawn from a sequence under the subscription's lock: by a feed, of which each lane has one at
+//!    a time, or by a replay, which is alone. Whoever comes next draws when that transaction has ended. So
+//!    what enters a lane has a larger turn than all that is or ever was in it.
+//! 2. The head has the least turn of its lane: when it leaves, the least of those that wait becomes the next
+//!    one. A dead letter that holds its lane is its head; it has kept its turn, and has it again when it is
+//!    replayed. Any other letter that is replayed draws a new one.
+//! 3. So the turn of a head is a floor from the moment when somebody has seen it, as a row; and so is the
+//!    turn of a row that enters an empty lane.
 //!
-//! Whoever takes a head away has seen its turn, and needs no memory: settles, and handlers that ack. Who feeds remembers what it
-//! saw at the last feed; the bound on that is in lanes, and those that are fed often stay.
+//! Whoever takes a head away has seen its turn, and needs no memory: settles, and handlers that ack. Who
+//! feeds remembers what it saw at the last feed; the bound on that is in lanes, and those that are fed often
+//! stay.
 //!
-//! What was seen is true for as long as the server does not crash: then feeds that were not flushed are undone, and their turns
-//! are drawn again. So this memory is bound to the connections that it is used on, as that of `holding.rs`: a crash ends
-//! them, and what was seen after a connection was made is true as long as it lasts.
+//! What was seen is true for as long as the server does not crash: then feeds that were not flushed are
+//! undone, and their turns are drawn again. So this memory is bound to the connections that it is used on, as
+//! that of `holding.rs`: a crash ends them, and what was seen after a connection was made is true as long as
+//! it lasts.
 //!
-//! Lanes of delayed events are in the order of their due times, and those of keys with a limit and no order in that of ids, which
-//! come in any order: they have no floor, and are looked at as a whole.
+//! Lanes of delayed events are in the order of their due times, and those of keys with a limit and no order
+//! in that of ids, which come in any order: they have no floor, and are looked at as a whole.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,8 +37,8 @@ use postrider_core::subscription::SubscriptionId;
 /// The floor of a lane of which nothing is known.
 pub(super) const ALL: i64 = i64::MIN;
 
-/// Lanes of a queue that are remembered, twice: those that were fed lately, and those before them. Where more keys than that
-/// take turns, few events of each have gone while a snapshot is held.
+/// Lanes of a queue that are remembered, twice: those that were fed lately, and those before them. Where more
+/// keys than that take turns, few events of each have gone while a snapshot is held.
 const LANES_MAX: usize = 32_768;
 
 /// A lane, from its floor on.

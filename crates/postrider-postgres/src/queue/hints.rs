@@ -1,31 +1,33 @@
 //! Where those who claim begin to look.
 //!
-//! A row that is ready stays in its index while it is leased, and for as long as an old snapshot is held also when it is
-//! gone. So a claim begins where the last one has found something. That is a hint and nothing else: whoever makes rows
-//! ready gives them a virtual time that is not below the **front**, which all have come to, and
+//! A row that is ready stays in its index while it is leased, and for as long as an old snapshot is held also
+//! when it is gone. So a claim begins where the last one has found something. That is a hint and nothing
+//! else: whoever makes rows ready gives them a virtual time that is not below the **front**, which all have
+//! come to, and
 //!
 //! - tells its own claims of them ([`Hints::lower`]);
 //! - others look from the front on once a second;
-//! - everybody looks at everything once in ten seconds, whatever has gone wrong, and whoever ends when nothing is left does
-//!   before it believes that.
+//! - everybody looks at everything once in ten seconds, whatever has gone wrong, and whoever ends when
+//!   nothing is left does before it believes that.
 //!
-//! Claims of one process may overlap, the worker's and that of the feeder beside it. Each locks more rows than it takes (it
-//! stops at so many events, and a row may stand for a hundred), and the other passes over what is locked. So what a claim
-//! finds says nothing about the rows below it that others had in hand meanwhile:
+//! Claims of one process may overlap, the worker's and that of the feeder beside it. Each locks more rows
+//! than it takes (it stops at so many events, and a row may stand for a hundred), and the other passes over
+//! what is locked. So what a claim finds says nothing about the rows below it that others had in hand
+//! meanwhile:
 //!
 //! ```text
 //!   rows      a a a . . . . . b b b          A locks ten rows and takes three; B finds the eleventh and those behind it
 //!                   └ nobody's: the next claim must begin here, whoever has ended last
 //! ```
 //!
-//! Let `from(X)` be where X has begun to look, and `first(X)` where it has found something: all that X locks lies from there on.
-//! When X ends, the next claim begins at the least of `first(X)`, the `first` of all that have ended while X flew, and the
-//! `from` of those that still fly. So nothing begins above the `from` of one that flies, and what a claim has left that fails
-//! or is dropped is found.
+//! Let `from(X)` be where X has begun to look, and `first(X)` where it has found something: all that X locks
+//! lies from there on. When X ends, the next claim begins at the least of `first(X)`, the `first` of all that
+//! have ended while X flew, and the `from` of those that still fly. So nothing begins above the `from` of one
+//! that flies, and what a claim has left that fails or is dropped is found.
 //!
-//! A sweep that looks for rows whose time has come begins likewise where the last one has ended, for the same reason. Rows that
-//! are put off are due later than that; one that was due already when it was fed is told to the sweeps of its feeder's
-//! process, and the others find it when they look at everything.
+//! A sweep that looks for rows whose time has come begins likewise where the last one has ended, for the same
+//! reason. Rows that are put off are due later than that; one that was due already when it was fed is told to
+//! the sweeps of its feeder's process, and the others find it when they look at everything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +45,8 @@ const ALL_EVERY: Duration = Duration::from_secs(10);
 /// A rank, and a virtual time in it.
 pub(crate) type Ready = (i16, i64);
 
-/// A rank, and whether of those in it that have failed before: a claim takes few of these, and leaves the others where they are.
+/// A rank, and whether of those in it that have failed before: a claim takes few of these, and leaves the
+/// others where they are.
 type Part = (i16, bool);
 
 /// What this process knows of the queues that it works on.
@@ -111,7 +114,8 @@ pub(crate) struct Hit {
     pub(crate) again: bool,
 }
 
-/// A claim that is under way, and where it looks. One that is dropped without having been told what it found has found nothing.
+/// A claim that is under way, and where it looks. One that is dropped without having been told what it found
+/// has found nothing.
 pub(crate) struct Flight {
     queues: Arc<Mutex<HashMap<SubscriptionId, Known>>>,
     id: SubscriptionId,
@@ -139,8 +143,8 @@ impl Flight {
                 Some(first) => first,
                 // Nothing is ready: what comes next will not lie below the front.
                 None if !full => known.fronts.get(&part.0).copied().unwrap_or(*from).max(*from),
-                // What a claim takes is the beginning of both parts in one order: before what it took of the one there is
-                // nothing of the other.
+                // What a claim takes is the beginning of both parts in one order: before what it took of the
+                // one there is nothing of the other.
                 None if part.1 => first((part.0, false)).unwrap_or(*from),
                 None => *from,
             };
@@ -176,8 +180,8 @@ impl Hints {
         })
     }
 
-    /// Takes in where the front stands. The next claim begins where it stood the last time: what was made ready since lies
-    /// behind that.
+    /// Takes in where the front stands. The next claim begins where it stood the last time: what was made
+    /// ready since lies behind that.
     pub(crate) fn front_found(&self, id: SubscriptionId, fronts: BTreeMap<i16, i64>, now: Instant) {
         let mut queues = self.lock();
         let known = queues.entry(id).or_default();
@@ -347,7 +351,8 @@ mod tests {
 
     #[test]
     fn what_one_claim_had_in_hand_and_left_is_not_passed_over_by_another() {
-        // Both overlap; the first one has rows 1 to 10 in hand and takes 1 to 3, the other one finds 11 and those behind it.
+        // Both overlap; the first one has rows 1 to 10 in hand and takes 1 to 3, the other one finds 11 and
+        // those behind it.
         for first_lands_first in [true, false] {
             let hints = Hints::default();
             hints.front_found(ID, BTreeMap::from([(0, 1)]), Instant::now());

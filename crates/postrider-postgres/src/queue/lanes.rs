@@ -1,16 +1,18 @@
 //! Lanes of a queue: of the events of one key, one at a time, or as many as the limit of a key says.
 //!
-//! Two change who is first: whoever takes a head away looks for the next one, and whoever puts a row in looks whether
-//! somebody is there. Side by side each would see the world without the other: the one finds nobody who waits, the other
-//! somebody who is just leaving, and the new row would wait for nobody. So lanes have locks, by buckets of their keys: the
-//! first take them shared, the second alone. A feed must not wait for a handler's transaction, which may take its time:
-//! it takes what is free, and lets rows of other buckets wait. These lanes are looked at again, by the next sweep. People who
-//! replay or cancel have the time to wait, and take them alone.
+//! Two change who is first: whoever takes a head away looks for the next one, and whoever puts a row in looks
+//! whether somebody is there. Side by side each would see the world without the other: the one finds nobody
+//! who waits, the other somebody who is just leaving, and the new row would wait for nobody. So lanes have
+//! locks, by buckets of their keys: the first take them shared, the second alone. A feed must not wait for a
+//! handler's transaction, which may take its time: it takes what is free, and lets rows of other buckets
+//! wait. These lanes are looked at again, by the next sweep. People who replay or cancel have the time to
+//! wait, and take them alone.
 //!
-//! Where keys have a limit and no order, a lane has as many heads as the limit says, and the same locks. So a claim need not
-//! count, and writes nothing more. A counter for each key would be one row that all claims and settles of the key wait for; a
-//! lane for each place would let events wait for a long one while other places are free. Several may take heads of one
-//! lane away at once then, which is why they replace what they have taken and no more (`queue_lane_fill.sql`).
+//! Where keys have a limit and no order, a lane has as many heads as the limit says, and the same locks. So a
+//! claim need not count, and writes nothing more. A counter for each key would be one row that all claims and
+//! settles of the key wait for; a lane for each place would let events wait for a long one while other places
+//! are free. Several may take heads of one lane away at once then, which is why they replace what they have
+//! taken and no more (`queue_lane_fill.sql`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -89,8 +91,8 @@ pub(super) fn buckets_taken(rows: &[Row]) -> Result<HashSet<i32>> {
     Ok(taken.split(',').filter_map(|bucket| bucket.parse().ok()).collect())
 }
 
-/// Gives each of the lanes the heads that it may have and has not, and says what is ready by that. Their buckets are held, alone
-/// or together with the subscription's lock: nobody else fills them.
+/// Gives each of the lanes the heads that it may have and has not, and says what is ready by that. Their
+/// buckets are held, alone or together with the subscription's lock: nobody else fills them.
 pub(crate) async fn lanes_next(
     tx: &Tx<'_>,
     subscription: &Subscription,
@@ -150,8 +152,8 @@ async fn lanes_fill(
     rows.iter().map(ready_read).collect::<Result<_, _>>().doing(WHAT)
 }
 
-/// Keeps to a limit of keys that has changed, at once: what it allows is ready, and what it does not waits, unless it is leased.
-/// The subscription's lock is held.
+/// Keeps to a limit of keys that has changed, at once: what it allows is ready, and what it does not waits,
+/// unless it is leased. The subscription's lock is held.
 pub(crate) async fn lanes_retune(tx: &Tx<'_>, subscription: &Subscription) -> Result<()> {
     let id = subscription.id;
     let all: Vec<i32> = (0..i32::from(BUCKETS)).collect();

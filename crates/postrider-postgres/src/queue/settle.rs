@@ -107,9 +107,9 @@ async fn rows_done(
     Ok(found)
 }
 
-/// Sees to rows that handlers have acked themselves. What is still there was not committed, and is freed unless such a
-/// transaction has it in hand. Says which of them were of claims that last, and takes them out of these by name, so that a
-/// settle which is sent again counts nothing twice.
+/// Sees to rows that handlers have acked themselves. What is still there was not committed, and is freed
+/// unless such a transaction has it in hand. Says which of them were of claims that last, and takes them out
+/// of these by name, so that a settle which is sent again counts nothing twice.
 async fn rows_acked(
     tx: &Tx<'_>,
     subscription: &Subscription,

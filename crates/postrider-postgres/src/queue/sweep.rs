@@ -82,8 +82,8 @@ impl Expired {
     }
 }
 
-/// Frees the rows of a claim, under the token that was read; those that its worker is settling just now are left, and with
-/// them the claim.
+/// Frees the rows of a claim, under the token that was read; those that its worker is settling just now are
+/// left, and with them the claim.
 async fn reap(
     tx: &Tx<'_>,
     subscription: &Subscription,
@@ -188,8 +188,9 @@ impl Due {
     }
 }
 
-/// Makes rows ready whose time has come; those that are not in their lanes enter them, unless somebody is just leaving these.
-/// How many they are, and where the next look begins: at the first that was left, or else where this one has ended.
+/// Makes rows ready whose time has come; those that are not in their lanes enter them, unless somebody is
+/// just leaving these. How many they are, and where the next look begins: at the first that was left, or else
+/// where this one has ended.
 async fn come_due(
     tx: &Tx<'_>,
     subscription: &Subscription,

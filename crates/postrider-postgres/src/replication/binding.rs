@@ -1,4 +1,5 @@
-//! What binds a password exchange to a TLS connection: a hash of the server's certificate, `tls-server-end-point` of RFC 5929.
+//! What binds a password exchange to a TLS connection: a hash of the server's certificate,
+//! `tls-server-end-point` of RFC 5929.
 
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 

@@ -54,7 +54,8 @@ struct Known {
 }
 
 impl EventReader {
-    /// The event that a row of the log is. Its payload is copied: a slice would keep all alive that was received with it.
+    /// The event that a row of the log is. Its payload is copied: a slice would keep all alive that was
+    /// received with it.
     pub(crate) fn read(&mut self, row: &Row) -> Result<LogRow> {
         let known = match self.known.take() {
             Some(known) if Arc::ptr_eq(&known.relation, &row.relation) => known,

@@ -6,21 +6,23 @@
 //!   M flags, lsn, prefix, length, content          columns: n × ('n' | 'u' | 't' length bytes | 'b' length bytes)
 //! ```
 //!
-//! That is version 1. Version 2 can tell of large transactions before they commit, in blocks, of which several transactions may take
-//! turns. Within a block the number of the (sub)transaction stands behind each letter:
+//! That is version 1. Version 2 can tell of large transactions before they commit, in blocks, of which
+//! several transactions may take turns. Within a block the number of the (sub)transaction stands behind each
+//! letter:
 //!
 //! ```text
 //!   S xid, is first       I xid, id, 'N', columns       E       …       c xid, flags, commit lsn, end lsn, time
 //!                                                                       A xid, xid of what is undone, itself or a part
 //! ```
 //!
-//! Measured with a transaction of a million rows, a bare receiver and PostgreSQL 15, two rounds of each in one run, on a busy
-//! machine, and with version 2 values came as text instead of binary: the server then spilled nothing to its disk instead of 277 MB,
-//! had told all 4 s after the commit instead of 9 to 10 s, and the INSERT took 8.2 to 8.4 s instead of 6.2 to 6.9. It is off unless
-//! somebody wishes to spare the server's disk: such transactions are read from the table in any case.
+//! Measured with a transaction of a million rows, a bare receiver and PostgreSQL 15, two rounds of each in
+//! one run, on a busy machine, and with version 2 values came as text instead of binary: the server then
+//! spilled nothing to its disk instead of 277 MB, had told all 4 s after the commit instead of 9 to 10 s, and
+//! the INSERT took 8.2 to 8.4 s instead of 6.2 to 6.9. It is off unless somebody wishes to spare the server's
+//! disk: such transactions are read from the table in any case.
 //!
-//! Updates, deletes, truncates, types and origins are read, so that damage shows, and told as [`Change::Other`]. Whatever
-//! the bytes are, reading them neither panics nor looks beyond their end.
+//! Updates, deletes, truncates, types and origins are read, so that damage shows, and told as
+//! [`Change::Other`]. Whatever the bytes are, reading them neither panics nor looks beyond their end.
 
 use std::fmt;
 
@@ -150,7 +152,8 @@ impl Change {
         cursor.whole(change)
     }
 
-    /// The same of one of which only the beginning was kept. A row says what it can; whatever else is so long is not ours.
+    /// The same of one of which only the beginning was kept. A row says what it can; whatever else is so long
+    /// is not ours.
     pub(super) fn read_cut(body: Bytes, left_out: usize) -> Option<Self> {
         let mut cursor = Cursor::new(body);
         let letter = cursor.u8()?;

@@ -69,7 +69,8 @@ pub(super) struct ServerSaid {
 }
 
 impl ServerSaid {
-    /// Reads the fields of an `ErrorResponse` or `NoticeResponse`. Its detail, which may hold values of rows, is left out.
+    /// Reads the fields of an `ErrorResponse` or `NoticeResponse`. Its detail, which may hold values of rows,
+    /// is left out.
     pub(super) fn read(body: Bytes) -> Option<Self> {
         let mut cursor = Cursor::new(body);
         let (mut code, mut text) = (None, None);

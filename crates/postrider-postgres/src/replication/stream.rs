@@ -7,11 +7,12 @@
 //!   ────────────────────► confirmed: the server may forget what lies below
 //! ```
 //!
-//! A server that hears nothing for `wal_sender_timeout` ends the connection, and keeps its log for us until we say that it
-//! may go. So a status goes out every second, whether or not there is anything new, as long as somebody waits in
-//! [`Stream::next`] or [`Stream::idle`]. Each status of the former asks for an answer, so that a server which has nothing else
-//! to say tells about so often how far it has come. One that is silent for longer reads a large transaction, or is in
-//! trouble: which of them cannot be seen from here. A machine that is gone is noticed by the kernel within half a minute.
+//! A server that hears nothing for `wal_sender_timeout` ends the connection, and keeps its log for us until
+//! we say that it may go. So a status goes out every second, whether or not there is anything new, as long as
+//! somebody waits in [`Stream::next`] or [`Stream::idle`]. Each status of the former asks for an answer, so
+//! that a server which has nothing else to say tells about so often how far it has come. One that is silent
+//! for longer reads a large transaction, or is in trouble: which of them cannot be seen from here. A machine
+//! that is gone is noticed by the kernel within half a minute.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -145,9 +146,9 @@ impl Stream {
         }
     }
 
-    /// Sends statuses on time and does nothing else: for whoever has no room for more. It does not read, so that what the server
-    /// has sent waits where it is; a server that asks for a status gets the next one, which comes soon enough. Ends with
-    /// an error only, and nothing is lost if it is dropped.
+    /// Sends statuses on time and does nothing else: for whoever has no room for more. It does not read, so
+    /// that what the server has sent waits where it is; a server that asks for a status gets the next one,
+    /// which comes soon enough. Ends with an error only, and nothing is lost if it is dropped.
     pub(crate) async fn idle(&mut self) -> Result<()> {
         loop {
             self.status_if_due(Answer::Unwanted);
@@ -321,7 +322,8 @@ impl Stream {
         }))
     }
 
-    /// What a change of a block says. Tables are as this transaction sees them; the server tells of each to each of them.
+    /// What a change of a block says. Tables are as this transaction sees them; the server tells of each to
+    /// each of them.
     fn take_ahead(&mut self, xid: u32, change: Change) -> Result<Option<Said>> {
         match change {
             Change::BlockStop => self.block = None,

@@ -1,6 +1,7 @@
 //! Messages of the protocol over a socket: a letter, a length, a body.
 //!
-//! Everything that is under way lies in buffers here and nothing in futures, so that whoever stops waiting loses no byte.
+//! Everything that is under way lies in buffers here and nothing in futures, so that whoever stops waiting
+//! loses no byte.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,14 +16,15 @@ pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
 
-/// How much is read at once. A server with a backlog sends rows of a few hundred bytes; this is what makes system calls rare.
+/// How much is read at once. A server with a backlog sends rows of a few hundred bytes; this is what makes
+/// system calls rare.
 const READ_BYTES: usize = 256 << 10;
 /// When less room than this is left, a new buffer is cheaper than small reads.
 const ROOM_BYTES_MIN: usize = 16 << 10;
 /// The server makes nothing longer than 1 GiB, and adds a header to it.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 10);
-/// What is kept of a message. An event that keeps its limits takes a third of it; the rest of a longer message is dropped as it
-/// comes, because whoever may write events could fill the memory otherwise.
+/// What is kept of a message. An event that keeps its limits takes a third of it; the rest of a longer
+/// message is dropped as it comes, because whoever may write events could fill the memory otherwise.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// One message.

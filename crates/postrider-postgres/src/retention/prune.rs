@@ -2,16 +2,19 @@
 //!
 //! What goes is decided under three locks, in this order:
 //!
-//! 1. Retention's own: no subscription appears or moves back meanwhile. Whoever creates one waits, and then sees the
-//!    emptied log; whoever was first has a position that counts here.
-//! 2. The leaf, alone. Nobody who has written to it is still at work then, so that all its rows are visible. It is waited
-//!    for a moment only: behind us wait those who want this leaf, whom nobody should notice. Producers write elsewhere.
-//! 3. Then *every* row must be old and covered by every position, whatever its id: a transaction may have drawn its id
-//!    turns ago and come here late. One that has drawn its id and not come yet finds an empty leaf, and is read from it.
+//! 1. Retention's own: no subscription appears or moves back meanwhile. Whoever creates one waits, and then
+//!    sees the emptied log; whoever was first has a position that counts here.
+//! 2. The leaf, alone. Nobody who has written to it is still at work then, so that all its rows are visible.
+//!    It is waited for a moment only: behind us wait those who want this leaf, whom nobody should notice.
+//!    Producers write elsewhere.
+//! 3. Then *every* row must be old and covered by every position, whatever its id: a transaction may have
+//!    drawn its id turns ago and come here late. One that has drawn its id and not come yet finds an empty
+//!    leaf, and is read from it.
 //!
-//! Settles go on beside it. A position that is visible was committed with the exceptions that it leaves behind, so that
-//! they are seen too when it is; positions move back only under the first lock. An event that an exception needs is
-//! copied before its leaf goes, so that one that is due in a month does not keep a month of others.
+//! Settles go on beside it. A position that is visible was committed with the exceptions that it leaves
+//! behind, so that they are seen too when it is; positions move back only under the first lock. An event that
+//! an exception needs is copied before its leaf goes, so that one that is due in a month does not keep a
+//! month of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,7 +179,8 @@ async fn leaf_go(tx: &Tx<'_>, leaf: u8, cutoff: Timestamp) -> Result<Verdict> {
     Ok(Verdict::Emptied { removed: rows.saturating_sub(kept) })
 }
 
-/// Prepares queues for the end of a leaf: a few of its events are kept, each by a row of its own, and many keep their leaf.
+/// Prepares queues for the end of a leaf: a few of its events are kept, each by a row of its own, and many
+/// keep their leaf.
 async fn queues_keep(tx: &Tx<'_>, leaf: u8) -> Result<Option<Verdict>> {
     let rows =
         tx.query(sql!("retention/queued_in_leaf").on_leaf(leaf), &[&(QUEUED_KEPT_MAX + 1)], WHAT).await?;

@@ -25,7 +25,8 @@ pub(crate) async fn connect(options: &PostgresOptions, name: &str) -> Result<(Cl
     attempt.map_err(|error| explained(error, options, mode))
 }
 
-/// The same with settings in the startup packet, behind those of the URL; none if whoever answers takes no settings there.
+/// The same with settings in the startup packet, behind those of the URL; none if whoever answers takes no
+/// settings there.
 pub(crate) async fn connect_told(
     options: &PostgresOptions,
     name: &str,

@@ -13,8 +13,8 @@ pub(crate) const EVENT_COLUMNS: usize = 11;
 /// A JSON payload lies in its column with a header of up to so many bytes.
 const VARLENA_BYTES: usize = 4;
 
-/// The event in the columns id, topic, type, key, payload, payload_bytes, headers, created_at, due_at, lengths and size from `first`
-/// on. Without a type the type is the topic.
+/// The event in the columns id, topic, type, key, payload, payload_bytes, headers, created_at, due_at,
+/// lengths and size from `first` on. Without a type the type is the topic.
 pub(crate) fn event_read(row: &Row, first: usize) -> Result<Event, tokio_postgres::Error> {
     let topic = row.try_get::<_, &str>(first + 1)?;
     let lengths: Option<Vec<Option<i32>>> = row.try_get(first + 9)?;
@@ -35,8 +35,8 @@ pub(crate) fn event_read(row: &Row, first: usize) -> Result<Event, tokio_postgre
     Ok(stored.into_event())
 }
 
-/// What a listing shows of an event: the same columns with the beginning of the payload, then how long that is, and whether
-/// headers were left out.
+/// What a listing shows of an event: the same columns with the beginning of the payload, then how long that
+/// is, and whether headers were left out.
 pub(crate) fn preview_read(row: &Row) -> Result<Listed, tokio_postgres::Error> {
     let mut event = event_read(row, 0)?;
     // Characters were counted.

@@ -7,9 +7,10 @@
 //!         ◄── a, b, c, ok
 //! ```
 //!
-//! What comes later cannot depend on what earlier statements answered, only on whether they failed: then the server passes
-//! over all that follows, and `commit` rolls back. So whoever has a condition lets a statement fail. What begins the
-//! transaction does not fly with them: somebody who cancels just that would let each of them commit by itself.
+//! What comes later cannot depend on what earlier statements answered, only on whether they failed: then the
+//! server passes over all that follows, and `commit` rolls back. So whoever has a condition lets a statement
+//! fail. What begins the transaction does not fly with them: somebody who cancels just that would let each of
+//! them commit by itself.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -42,10 +43,11 @@ struct Sent<T, E> {
     ended: bool,
 }
 
-/// Begins all calls, which send something when they are first polled, one after the other; then waits for them.
+/// Begins all calls, which send something when they are first polled, one after the other; then waits for
+/// them.
 ///
-/// One that fails at once could not be sent. Then nothing may follow it: it would be committed without it. One that succeeds
-/// at once was answered while it was being sent, by a server on another processor.
+/// One that fails at once could not be sent. Then nothing may follow it: it would be committed without it.
+/// One that succeeds at once was answered while it was being sent, by a server on another processor.
 async fn in_one_go<T, E>(
     calls: Vec<impl Future<Output = Result<T, E>>>,
     last: impl Future<Output = Result<(), E>>,

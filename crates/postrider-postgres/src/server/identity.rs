@@ -40,7 +40,8 @@ impl Identity {
     }
 }
 
-/// The store's identity here; a new one after a failover. Refused on a server that has nothing to do with the store's xids.
+/// The store's identity here; a new one after a failover. Refused on a server that has nothing to do with the
+/// store's xids.
 pub(crate) async fn identify(tx: &Tx<'_>, options: &PostgresOptions) -> Result<String> {
     let (id, is_home) = look(tx).await?;
     if is_home {

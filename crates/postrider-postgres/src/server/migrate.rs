@@ -38,11 +38,11 @@ pub fn migrations() -> &'static [Migration] {
     MIGRATIONS
 }
 
-/// The whole schema as a script, for those who run their migrations themselves: for a tool that puts it in a transaction, which
-/// is that of its own bookkeeping. A store that finds the result has nothing left to do.
+/// The whole schema as a script, for those who run their migrations themselves: for a tool that puts it in a
+/// transaction, which is that of its own bookkeeping. A store that finds the result has nothing left to do.
 ///
-/// Statement by statement, without a transaction, it does nothing: it begins with one that fails there, and makes the
-/// schema in that.
+/// Statement by statement, without a transaction, it does nothing: it begins with one that fails there, and
+/// makes the schema in that.
 pub fn schema_sql(schema: &str) -> Result<String> {
     let schema = Schema::new(schema)?;
     let mut script = include_str!("../../sql/scripts/schema_begin.sql").replace("schema_name", schema.name());

@@ -1,8 +1,8 @@
 //! Whether a pooler stands between us and the server, and how one works through it.
 //!
-//! A pooler in transaction mode, such as PgBouncer, lends a session of the server for one transaction at a time: what a
-//! session remembers is somebody else's in the next one, or nobody's. So through a pooler nothing of ours outlives a
-//! transaction.
+//! A pooler in transaction mode, such as PgBouncer, lends a session of the server for one transaction at a
+//! time: what a session remembers is somebody else's in the next one, or nobody's. So through a pooler
+//! nothing of ours outlives a transaction.
 //!
 //! | what | direct | through a pooler |
 //! |---|---|---|
@@ -12,8 +12,9 @@
 //! | a crash of the server | ends the connection | ends the [era](Pooled) of the connection |
 //! | wakes from other processes | could be listened for | polling only |
 //!
-//! Which way it is, is asked of the first connection and needs no guess: it takes a mark with it in the startup packet.
-//! A pooler refuses that, or drops it, and only a session of our own knows the mark afterwards.
+//! Which way it is, is asked of the first connection and needs no guess: it takes a mark with it in the
+//! startup packet. A pooler refuses that, or drops it, and only a session of our own knows the mark
+//! afterwards.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -118,8 +119,9 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// What to ask the server so that [`Form::read`] can tell; none if there is nothing to ask. The client library knows no
-    /// way to ask without a name, and its names are those of every other process that uses it.
+    /// What to ask the server so that [`Form::read`] can tell; none if there is nothing to ask. The client
+    /// library knows no way to ask without a name, and its names are those of every other process that uses
+    /// it.
     pub(crate) fn question(text: &str) -> Option<String> {
         let name = format!("postrider_{}", random());
         text.contains("$1").then(|| {
@@ -155,13 +157,14 @@ pub(crate) enum Route {
 
 /// What a connection through a pooler needs to know.
 ///
-/// It has an *era*: the time in which the server has neither crashed nor been started or replaced. The end of an era ends
-/// every direct connection, which much rests upon (see `holding.rs`), but none to a pooler. So each transaction asks for
-/// the era on its way, and one that meets another era than that in which the connection was made gives the connection up:
-/// all that follows is as if it had been cut. A transaction is of one session, and so of one era.
+/// It has an *era*: the time in which the server has neither crashed nor been started or replaced. The end of
+/// an era ends every direct connection, which much rests upon (see `holding.rs`), but none to a pooler. So
+/// each transaction asks for the era on its way, and one that meets another era than that in which the
+/// connection was made gives the connection up: all that follows is as if it had been cut. A transaction is
+/// of one session, and so of one era.
 ///
-/// The server keeps the era in an unlogged table, which every recovery empties, that of a standby which takes over
-/// included. Whoever connects and finds none writes a new one down.
+/// The server keeps the era in an unlogged table, which every recovery empties, that of a standby which takes
+/// over included. Whoever connects and finds none writes a new one down.
 pub(crate) struct Pooled {
     begin: &'static str,
     /// Told to each transaction; it ends with the question for the era.
@@ -191,11 +194,12 @@ impl Pooled {
         self.era.is_none() || self.era.as_deref() == only_value(answer)
     }
 
-    /// Makes `call`, which sends one request, in a transaction of its own. What the prologue was answered comes with the
-    /// call's answer.
+    /// Makes `call`, which sends one request, in a transaction of its own. What the prologue was answered
+    /// comes with the call's answer.
     ///
-    /// All of it is sent when this is first polled, or nothing: dropping it leaves no transaction open, and nobody waits
-    /// for more than one answer. That of `commit` tells nothing, since only what changes nothing is run like this.
+    /// All of it is sent when this is first polled, or nothing: dropping it leaves no transaction open, and
+    /// nobody waits for more than one answer. That of `commit` tells nothing, since only what changes nothing
+    /// is run like this.
     pub(crate) async fn alone<T>(
         &self,
         client: &Client,

@@ -60,8 +60,8 @@ fn attend(connection: Connection, role: Role) {
     });
 }
 
-/// Refuses a server that is too old, and one that is a standby: there snapshots come in another order. The mark that the
-/// session knows, if it knows one.
+/// Refuses a server that is too old, and one that is a standby: there snapshots come in another order. The
+/// mark that the session knows, if it knows one.
 async fn fit(client: &Client, role: Role) -> Result<Option<String>> {
     let what = "ask the server what it is";
     let question = "select pg_catalog.current_setting('server_version_num')::int, pg_catalog.pg_is_in_recovery(), \

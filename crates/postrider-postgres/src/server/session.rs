@@ -131,8 +131,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Asks whether the server tells how far its write-ahead log has come. Asked on every connection, since a parameter that
-    /// decides it takes a restart.
+    /// Asks whether the server tells how far its write-ahead log has come. Asked on every connection, since a
+    /// parameter that decides it takes a restart.
     async fn wal_place_look(&self) -> Result<WalPlace> {
         let what = "ask how far the write-ahead log has come";
         let asked = self.state.within(what, self.client.batch_execute(WAL_QUESTION)).await?;
@@ -269,8 +269,8 @@ impl Session {
         }
     }
 
-    /// Makes a statement ready, unless it is. One that is ready goes out when its call is first polled, so that calls which
-    /// are begun one after the other run in that order.
+    /// Makes a statement ready, unless it is. One that is ready goes out when its call is first polled, so
+    /// that calls which are begun one after the other run in that order.
     async fn ready(&self, sql: Sql, what: &str) -> Result<Ready> {
         if let Some(ready) = self.state.ready(sql) {
             return Ok(ready);
@@ -472,8 +472,8 @@ impl State {
         }
     }
 
-    /// Whether an error says that a session which was ours at first has been lent to others: what it had prepared is gone,
-    /// or there is something that it has not prepared.
+    /// Whether an error says that a session which was ours at first has been lent to others: what it had
+    /// prepared is gone, or there is something that it has not prepared.
     fn is_lent(&self, error: &tokio_postgres::Error) -> bool {
         let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
         matches!(self.route, Route::Direct) && error.code().is_some_and(|code| codes.contains(code))

@@ -7,17 +7,19 @@
 //!
 //! # The search path
 //!
-//! A name without a schema is looked for in the schemas of the path, and the best match by types wins, in whichever of them it is:
-//! `unnest(bigint[])` that some role has planted in `public` would be called instead of the server's own, with our rights. So the path of
-//! all sessions of ours is [`PATH_OPTION`], in which only the server's own names are found. The exception is the session of
-//! transactional handlers, whose SQL is theirs: what runs there of ours, as in sessions of applications and of inboxes, leaves no
-//! choice by name or type. `tests/planted` plants some thousand functions and operators and runs everything.
+//! A name without a schema is looked for in the schemas of the path, and the best match by types wins, in
+//! whichever of them it is: `unnest(bigint[])` that some role has planted in `public` would be called instead
+//! of the server's own, with our rights. So the path of all sessions of ours is [`PATH_OPTION`], in which
+//! only the server's own names are found. The exception is the session of transactional handlers, whose SQL
+//! is theirs: what runs there of ours, as in sessions of applications and of inboxes, leaves no choice by
+//! name or type. `tests/planted` plants some thousand functions and operators and runs everything.
 
 use std::fmt::Write;
 
 use crate::server::session::Role;
 
-/// Where names are looked for that are written without a schema, as an option of a startup packet. Temporary objects come last.
+/// Where names are looked for that are written without a schema, as an option of a startup packet. Temporary
+/// objects come last.
 pub(crate) const PATH_OPTION: &str = "-c search_path=pg_catalog,pg_temp";
 /// The same for one transaction.
 pub(crate) const PATH_LOCAL: &str = "set local search_path = pg_catalog,pg_temp; ";
@@ -34,8 +36,8 @@ const STATEMENT_TIMEOUT: Setting = ("statement_timeout", "60s");
 const JIT: Setting = ("jit", "off");
 
 impl Role {
-    /// Plans of those who read the log are forced to the index, since the planner knows neither how selective a snapshot
-    /// is nor, in a leaf that was never analysed, how many rows there are.
+    /// Plans of those who read the log are forced to the index, since the planner knows neither how selective
+    /// a snapshot is nor, in a leaf that was never analysed, how many rows there are.
     fn settings(self) -> &'static [Setting] {
         match self {
             Self::Reader => &[
@@ -45,9 +47,9 @@ impl Role {
                 JIT,
                 STATEMENT_TIMEOUT,
             ],
-            // Plans are kept from when the tables of exceptions were empty. Of two ways to join them with a list, the one by a
-            // heap of all their rows, looked through for each of the list, then seems as good as any: with 50,000 rows and 1,000
-            // keys it took more than half a minute.
+            // Plans are kept from when the tables of exceptions were empty. Of two ways to join them with a
+            // list, the one by a heap of all their rows, looked through for each of the list, then seems as
+            // good as any: with 50,000 rows and 1,000 keys it took more than half a minute.
             Self::Writer | Self::Settler | Self::Keeper => &[
                 ("synchronous_commit", "off"),
                 ("enable_seqscan", "off"),
@@ -86,8 +88,8 @@ impl Role {
         self == Self::Reader
     }
 
-    /// For the startup packet. Isolation is set, since under a database's default of `serializable` our reads could make
-    /// producers fail.
+    /// For the startup packet. Isolation is set, since under a database's default of `serializable` our reads
+    /// could make producers fail.
     pub(crate) fn startup(self) -> String {
         let read_only = if self.is_read_only() { "on" } else { "off" };
         let mut options = format!(
@@ -119,8 +121,8 @@ impl Role {
         script
     }
 
-    /// What people do and what is claimed is flushed when it is done, whatever the database's default; one that asks for more
-    /// stays.
+    /// What people do and what is claimed is flushed when it is done, whatever the database's default; one
+    /// that asks for more stays.
     pub(crate) fn flush(self, scope: Scope) -> Option<String> {
         let local = scope == Scope::Transaction;
         matches!(self, Self::Operator | Self::Claimer).then(|| {

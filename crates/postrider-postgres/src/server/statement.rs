@@ -31,7 +31,8 @@ pub(crate) struct Sql {
     wal: WalPlace,
 }
 
-/// Whether a server tells how far its write-ahead log has come. Aurora does not, unless `rds.logical_replication` is on.
+/// Whether a server tells how far its write-ahead log has come. Aurora does not, unless
+/// `rds.logical_replication` is on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum WalPlace {
     #[default]

@@ -102,7 +102,8 @@ impl Tls {
         }
     }
 
-    /// By which ways the password may be proved to whoever answers. Sockets of this machine have no stranger behind them.
+    /// By which ways the password may be proved to whoever answers. Sockets of this machine have no stranger
+    /// behind them.
     pub(crate) fn ways(&self, config: &Config) -> LoginWays {
         let hosts = config.get_hosts();
         if !hosts.is_empty() && hosts.iter().all(|host| matches!(host, Host::Unix(_))) {

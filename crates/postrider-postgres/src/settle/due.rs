@@ -153,8 +153,8 @@ fn runs(read: Vec<Found>, mut events: HashMap<EventId, Event>) -> Vec<Run> {
     runs.into_iter().map(|(_, run)| run).collect()
 }
 
-/// The events of the first rows, until their bytes are enough; and how many rows were looked at. They are read some at a time, more
-/// and more while they are small: how large they are is known when they are there.
+/// The events of the first rows, until their bytes are enough; and how many rows were looked at. They are
+/// read some at a time, more and more while they are small: how large they are is known when they are there.
 async fn events_that_fit(
     session: &Session,
     read: &[Found],

@@ -47,8 +47,8 @@ impl NewPosition {
         }
     }
 
-    /// For `position_put`. The transaction must have no xid yet that is older than the window's end: it begins after the
-    /// window was read, or takes its first xid there.
+    /// For `position_put`. The transaction must have no xid yet that is older than the window's end: it
+    /// begins after the window was read, or takes its first xid there.
     pub(crate) fn parameters(&self) -> [&(dyn ToSql + Sync); 9] {
         [
             &self.subscription,

@@ -5,12 +5,13 @@
 //!    b                   ── switch ─►  b ▓ written  ── copy ──►  b ▓▓ written, with the few of a that still count
 //! ```
 //!
-//! Readers look at both tables, and of each shard the row with the greatest `n` counts, so that at each of these moments
-//! they find the same. That holds for a settle too that has read which table is written before the switch and writes to
-//! it afterwards: if it comes before the copy, it has its table locked, is waited for and copied; and if it came after
-//! the truncation, its row would lie in the emptied table with an `n` that is greater than that of any row before it,
-//! count for that, and be taken over by the next copy. Settles of one shard do not overlap, since each waits for the lock
-//! of its subscription or comes by the same connection, so that the order of `n` is the order of settles.
+//! Readers look at both tables, and of each shard the row with the greatest `n` counts, so that at each of
+//! these moments they find the same. That holds for a settle too that has read which table is written before
+//! the switch and writes to it afterwards: if it comes before the copy, it has its table locked, is waited
+//! for and copied; and if it came after the truncation, its row would lie in the emptied table with an `n`
+//! that is greater than that of any row before it, count for that, and be taken over by the next copy.
+//! Settles of one shard do not overlap, since each waits for the lock of its subscription or comes by the
+//! same connection, so that the order of `n` is the order of settles.
 
 use postrider_core::{ErrorKind, Result};
 use tokio_postgres::Row;

@@ -1,7 +1,8 @@
 //! Waiting for producers instead of asking for their events: who may sleep, and why nothing is slept through.
 //!
-//! `NOTIFY` in every commit is out of the question: such commits wait for each other, which cut sixteen producers from
-//! 8,100 events a second to 3,000. So producers notify only while somebody sleeps, and an advisory lock says whether:
+//! `NOTIFY` in every commit is out of the question: such commits wait for each other, which cut sixteen
+//! producers from 8,100 events a second to 3,000. So producers notify only while somebody sleeps, and an
+//! advisory lock says whether:
 //!
 //! ```text
 //!   producer, after each statement that emits          relay at rest, on a connection of its own that listens
@@ -15,34 +16,37 @@
 //!
 //! # Why nothing is slept through
 //!
-//! Take an event that the last look of a sleeper did not see. Its transaction T is committed after that look, so after
-//! the sentry, the sleeper itself or the one that guards it, got the lock. After the statement that wrote the event, T
-//! asked for the lock.
+//! Take an event that the last look of a sleeper did not see. Its transaction T is committed after that look,
+//! so after the sentry, the sleeper itself or the one that guards it, got the lock. After the statement that
+//! wrote the event, T asked for the lock.
 //!
-//! - *T got it before the sentry did.* T keeps it until it ends, and the server makes a commit visible before it
-//!   releases locks. So the sentry got the lock after T's end: the look would have seen the event.
-//! - *T did not get it.* T notifies when it commits, whoever held the lock then. The sleeper has listened since before the
-//!   look, so that it is told.
-//! - *T got it after the sentry did.* Then the sentry had given it back or has died. A sentry gives it back because it was
-//!   notified, which ends its own sleep, and says `open` afterwards, which ends the sleep of those it guarded. If it
-//!   has died, its own sleep is over anyway, and those it guarded sleep on until their longest rest is over: a lost wake.
+//! - *T got it before the sentry did.* T keeps it until it ends, and the server makes a commit visible before
+//!   it releases locks. So the sentry got the lock after T's end: the look would have seen the event.
+//! - *T did not get it.* T notifies when it commits, whoever held the lock then. The sleeper has listened
+//!   since before the look, so that it is told.
+//! - *T got it after the sentry did.* Then the sentry had given it back or has died. A sentry gives it back
+//!   because it was notified, which ends its own sleep, and says `open` afterwards, which ends the sleep of
+//!   those it guarded. If it has died, its own sleep is over anyway, and those it guarded sleep on until
+//!   their longest rest is over: a lost wake.
 //!
-//! It holds for savepoints: what is rolled back takes the lock, the notification and the event with it, and the next
-//! statement that emits asks again. It holds for transactions that were prepared, which keep the lock until they end. A
-//! producer that notified and then rolls back sends nothing, and everybody sleeps on under the same lock.
+//! It holds for savepoints: what is rolled back takes the lock, the notification and the event with it, and
+//! the next statement that emits asks again. It holds for transactions that were prepared, which keep the
+//! lock until they end. A producer that notified and then rolls back sends nothing, and everybody sleeps on
+//! under the same lock.
 //!
-//! A sleeper takes a number before it asks and sleeps only until that number changes, so that what arrives between the
-//! server's answer and the sleep counts. The test `wake_protocol` tries every interleaving, and fails for each of the
-//! shortcuts.
+//! A sleeper takes a number before it asks and sleeps only until that number changes, so that what arrives
+//! between the server's answer and the sleep counts. The test `wake_protocol` tries every interleaving, and
+//! fails for each of the shortcuts.
 //!
 //! # What it costs
 //!
-//! While nobody sleeps, 3 µs a statement. Each sleep ends with one notification, and one `open`. A sentry whose
-//! process is stopped would make every commit notify; the server ends its session after four longest rests.
+//! While nobody sleeps, 3 µs a statement. Each sleep ends with one notification, and one `open`. A sentry
+//! whose process is stopped would make every commit notify; the server ends its session after four longest
+//! rests.
 //!
-//! Behind a pooler that gives each transaction another connection, nobody would hear a notification, and a lock would be
-//! left behind: there the store is polled. For poolers that are not noticed as such, a new connection first has to hear a
-//! word that another one has sent.
+//! Behind a pooler that gives each transaction another connection, nobody would hear a notification, and a
+//! lock would be left behind: there the store is polled. For poolers that are not noticed as such, a new
+//! connection first has to hear a word that another one has sent.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -371,8 +375,8 @@ impl Line {
     }
 }
 
-/// Moves a connection's bytes until it ends, and gives the lock back whenever somebody is woken: at once, since from then
-/// on every commit of a producer would notify for nothing. Readers are woken first.
+/// Moves a connection's bytes until it ends, and gives the lock back whenever somebody is woken: at once,
+/// since from then on every commit of a producer would notify for nothing. Readers are woken first.
 async fn serve(connection: Connection, line: Weak<Line>) {
     let Some(hears) = line.upgrade().map(|line| line.heard.subscribe()) else { return };
     tokio::select! {

@@ -74,8 +74,8 @@ pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch
     }
 }
 
-/// Whether anybody would go by the stream. Those who feed queues read the table, and a slot that nobody follows only keeps the
-/// server from removing its log.
+/// Whether anybody would go by the stream. Those who feed queues read the table, and a slot that nobody
+/// follows only keeps the server from removing its log.
 fn is_wanted(store: &Weak<Inner>) -> bool {
     store.upgrade().is_some_and(|store| !store.holdings.all_feed())
 }
@@ -161,7 +161,8 @@ struct Following<'a> {
     budget: Option<Budget>,
 }
 
-/// What is visible, how far everything had been decoded before, and what to say if the server keeps too much for the slot.
+/// What is visible, how far everything had been decoded before, and what to say if the server keeps too much
+/// for the slot.
 struct Looked {
     probe: Probe,
     position: Lsn,
@@ -261,7 +262,8 @@ impl Following<'_> {
             Said::Insert(row) => {
                 let row = self.events.read(&row)?;
                 let transaction = self.transaction.as_mut().ok_or_else(out_of_turn)?;
-                // Rows that were copied from elsewhere say who wrote them there: they are as old as that, to all who read.
+                // Rows that were copied from elsewhere say who wrote them there: they are as old as that, to
+                // all who read.
                 if row.xid.0 as u32 == self.xid {
                     keep(transaction, row);
                 }

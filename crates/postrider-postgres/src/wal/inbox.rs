@@ -17,8 +17,8 @@ pub(super) const TRANSACTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 const WINDOW_ROWS: usize = 4_000;
 /// How long what has arrived waits for somebody while there is no room for more.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Transactions between the last one that was decoded and those that a tick sees, beyond which the table is read: ticks are
-/// written with each settle.
+/// Transactions between the last one that was decoded and those that a tick sees, beyond which the table is
+/// read: ticks are written with each settle.
 const GAPS_MAX: usize = 256;
 
 /// A transaction that has committed.
@@ -37,7 +37,8 @@ impl Decoded {
     }
 }
 
-/// See the head of `wal.rs`. Commits are in their order: first those that were taken or discarded, then those that wait.
+/// See the head of `wal.rs`. Commits are in their order: first those that were taken or discarded, then those
+/// that wait.
 #[derive(Debug)]
 pub(super) struct Inbox {
     /// Grows whenever what was told from now on does not follow what was taken.
@@ -122,8 +123,8 @@ impl Inbox {
         true
     }
 
-    /// The table is read on another connection from now on, maybe of another server. Only a stream that begins after this is
-    /// followed.
+    /// The table is read on another connection from now on, maybe of another server. Only a stream that
+    /// begins after this is followed.
     pub(super) fn doubt(&mut self) {
         self.stale = true;
         self.forget();
@@ -154,8 +155,8 @@ impl Inbox {
         self.generation
     }
 
-    /// Whether there is something that nobody has looked at. It is said once: whoever has no room, or works for a queue, does not
-    /// look, and would be told for ever.
+    /// Whether there is something that nobody has looked at. It is said once: whoever has no room, or works
+    /// for a queue, does not look, and would be told for ever.
     pub(super) fn is_news(&mut self) -> bool {
         let is_news = self.arrived != self.looked && self.arrived != self.told;
         self.told = self.arrived;
@@ -178,15 +179,15 @@ impl Inbox {
         }
     }
 
-    /// The stream has told all that committed before this. It may be followed by that, and a new slot is then confirmed, whether or not
-    /// anybody reads on just now.
+    /// The stream has told all that committed before this. It may be followed by that, and a new slot is then
+    /// confirmed, whether or not anybody reads on just now.
     pub(super) fn come_to(&mut self, position: Lsn) {
         self.position = self.position.max(position);
         self.join();
     }
 
-    /// See [`super::Wal::was_read`]. What is gone must be seen, since nobody will be told of it again. A stream that has come
-    /// no further than the log had two looks ago is not waited for.
+    /// See [`super::Wal::was_read`]. What is gone must be seen, since nobody will be told of it again. A
+    /// stream that has come no further than the log had two looks ago is not waited for.
     pub(super) fn was_read(&mut self, before: u64, to: &Snapshot, written: Lsn) {
         let lags = self.position < self.written[1];
         self.read_at = Instant::now();
@@ -253,8 +254,8 @@ impl Inbox {
         }
     }
 
-    /// What may be confirmed now that all below `position` was decoded, and `visible` is visible: whoever begins anew finds
-    /// everything before it in the table.
+    /// What may be confirmed now that all below `position` was decoded, and `visible` is visible: whoever
+    /// begins anew finds everything before it in the table.
     pub(super) fn confirmable(&mut self, position: Lsn, visible: &Snapshot) -> Lsn {
         self.gone.retain(|(xid, _)| !visible.sees(*xid));
         let waiting = self.waiting.iter().filter(|decoded| !visible.sees(decoded.xid));

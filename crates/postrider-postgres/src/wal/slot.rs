@@ -1,8 +1,9 @@
-//! The publication and the slot: made when they are absent, taken over from one who is gone, never kept without need.
+//! The publication and the slot: made when they are absent, taken over from one who is gone, never kept
+//! without need.
 //!
-//! The publication comes first: a slot decodes with the catalog of the moment it decodes, and one of an earlier moment would
-//! be refused for ever. A slot that is made or made anew begins somewhere in the log; what came before it is in the table, and
-//! the snapshot that comes with the slot says what that is.
+//! The publication comes first: a slot decodes with the catalog of the moment it decodes, and one of an
+//! earlier moment would be refused for ever. A slot that is made or made anew begins somewhere in the log;
+//! what came before it is in the table, and the snapshot that comes with the slot says what that is.
 
 use std::time::{Duration, Instant};
 
@@ -158,7 +159,8 @@ pub(super) async fn look(store: &Inner, publication: &str) -> Result<(String, Lo
         ));
     }
     let tx = session.begin().await?;
-    // After a failover nobody else may have been here yet. Who this process believes to be is told to it with its shards.
+    // After a failover nobody else may have been here yet. Who this process believes to be is told to it with
+    // its shards.
     identify(&tx, &store.options).await?;
     let number: i64 = tx.query_one(sql!("wal/slot_name"), &[], WHAT).await?.try_get(0).doing(WHAT)?;
     let slot = format!("{}_{number}", store.options.schema.name());
@@ -291,8 +293,8 @@ async fn create(
     Ok(seen)
 }
 
-/// Has the next one who wants to follow the slot make it anew, if an error says that it will never do: the plugin looks for the
-/// publication as of the moment of each change, and there was a moment without.
+/// Has the next one who wants to follow the slot make it anew, if an error says that it will never do: the
+/// plugin looks for the publication as of the moment of each change, and there was a moment without.
 pub(super) async fn give_up(store: &Inner, slot: &str, error: &Error) -> Result<()> {
     if refusal(error) != Some(Refusal::PublicationMissing) {
         return Ok(());

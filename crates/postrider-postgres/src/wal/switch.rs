@@ -19,8 +19,8 @@ pub(crate) struct Switches {
     pub(crate) at: Timestamp,
 }
 
-/// Writes down that the source has changed, `unsaved` times since that was last written. Nothing depends on it: what cannot be
-/// written is written with the next one.
+/// Writes down that the source has changed, `unsaved` times since that was last written. Nothing depends on
+/// it: what cannot be written is written with the next one.
 pub(super) async fn save(store: &Inner, now: &Reading, unsaved: &mut i64) {
     let reading = match now {
         Reading::Stream { .. } => "the write-ahead log".to_owned(),

@@ -1,7 +1,8 @@
-//! Functions and operators that some role has planted are called by no session of ours, and by nothing of ours in sessions of others.
+//! Functions and operators that some role has planted are called by no session of ours, and by nothing of
+//! ours in sessions of others.
 //!
-//! `scripts/plant.sql` says what is planted. The conformance suite runs beside it too, by roles and through a pooler, and so do the emits of
-//! all client libraries; here is the rest.
+//! `scripts/plant.sql` says what is planted. The conformance suite runs beside it too, by roles and through a
+//! pooler, and so do the emits of all client libraries; here is the rest.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

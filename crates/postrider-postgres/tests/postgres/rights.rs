@@ -1,5 +1,5 @@
-//! The table of rights in docs/postgresql.md, statement by statement: all that it denies is refused, all that it grants is done, and what an
-//! operator does by SQL leaves a line.
+//! The table of rights in docs/postgresql.md, statement by statement: all that it denies is refused, all that
+//! it grants is done, and what an operator does by SQL leaves a line.
 
 use postrider_core::{Event, NewSubscription, Start, Store};
 use postrider_postgres::RoleKind;
@@ -185,7 +185,8 @@ async fn what_the_table_grants_is_done(version: Version) {
     run_all(&cast.client(RoleKind::Reader).await, &reader).await;
 }
 
-/// TypeORM and Drizzle name the id and give it as DEFAULT; JDBC's generated keys are all columns, and the first is taken.
+/// TypeORM and Drizzle name the id and give it as DEFAULT; JDBC's generated keys are all columns, and the
+/// first is taken.
 async fn an_event_can_be_inserted_as_libraries_do_it(version: Version) {
     let cast = Cast::new(version).await;
     let client = cast.client(RoleKind::Producer).await;

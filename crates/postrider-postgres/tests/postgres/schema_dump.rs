@@ -1,8 +1,8 @@
 //! The schema as a whole, to be read in one place, and so that no migration changes more than it says.
 //!
-//! The file is what `pg_dump` of Debian's release 15 writes after all migrations. The package of release 18 has no
-//! `pg_dump`, and that of 15 refuses newer servers: there the catalogue is asked whether the file makes the same schema as
-//! the migrations.
+//! The file is what `pg_dump` of Debian's release 15 writes after all migrations. The package of release 18
+//! has no `pg_dump`, and that of 15 refuses newer servers: there the catalogue is asked whether the file
+//! makes the same schema as the migrations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,8 +76,8 @@ async fn the_migrations_make_the_schema_that_is_written_down() {
     );
 }
 
-/// Everything in the schema `postrider`, as the server itself would say it. Names of not-null constraints, which release
-/// 18 has and a dump of 15 cannot give, are left out.
+/// Everything in the schema `postrider`, as the server itself would say it. Names of not-null constraints,
+/// which release 18 has and a dump of 15 cannot give, are left out.
 const CATALOGUE: &str = "
     select 'table ' || c.relname || ' ' || c.relkind::text || ' ' || coalesce(c.reloptions::text, '') || ' ' ||
         coalesce(pg_get_partkeydef(c.oid), '') || ' ' || coalesce(pg_get_expr(c.relpartbound, c.oid), '') ||

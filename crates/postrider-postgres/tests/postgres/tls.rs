@@ -228,7 +228,8 @@ async fn a_server_without_tls_is_told_apart(version: Version) {
     refused(&format!("{url}&sslmode=verify-full"), "the server offers no TLS", "sslmode=disable").await;
 }
 
-/// Whoever answers may ask for the password itself. Within a machine that is allowed, so that the tests say what holds elsewhere.
+/// Whoever answers may ask for the password itself. Within a machine that is allowed, so that the tests say
+/// what holds elsewhere.
 async fn a_password_is_told_only_in_ways_that_are_allowed(version: Version) {
     let rig = rig(version);
     for mode in ["sslmode=disable", "sslmode=require"] {

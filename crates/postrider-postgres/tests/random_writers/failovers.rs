@@ -13,9 +13,9 @@ const COMMITS: usize = 500;
 const SLOTS_MADE: &str = "select count(*) from postrider.audit where action = 'slot create'";
 const SLOTS_TAKEN: &str = "select count(*) from pg_replication_slots where active and to_jsonb(pg_replication_slots) -> 'synced' = 'true'";
 
-/// Every commit that a writer has seen is delivered, in its order; what was delivered and not settled when the primary ended
-/// comes again, and nothing is delivered that the standby has not got. Where standbys take slots over, the relay goes on with
-/// the one it had. Elsewhere it reads the table and makes another.
+/// Every commit that a writer has seen is delivered, in its order; what was delivered and not settled when
+/// the primary ended comes again, and nothing is delivered that the standby has not got. Where standbys take
+/// slots over, the relay goes on with the one it had. Elsewhere it reads the table and makes another.
 pub(crate) async fn failed_over(version: Version) {
     let pair = Pair::start(version);
     let proxy = Proxy::start(pair.primary.address());
@@ -42,7 +42,8 @@ pub(crate) async fn failed_over(version: Version) {
         proxy.set_target(pair.standby.address());
         proxy.reset_all();
         until_streaming_again(&store, switches + 1).await;
-        // Until it noticed that the connection was gone it delivered what it had in memory, and could settle none of it.
+        // Until it noticed that the connection was gone it delivered what it had in memory, and could settle
+        // none of it.
         scene.receivers.fault(Fault::CommitUnknown).await;
         scene.writers.until_committed(scene.writers.committed() + COMMITS).await;
         scene.writers.stop();

@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 
 use super::{Scene, open_for};
 
-/// Long enough for a busy machine: who loses shards because its process had no turn repeats events without a fault that this
-/// history knows of.
+/// Long enough for a busy machine: who loses shards because its process had no turn repeats events without a
+/// fault that this history knows of.
 const LEASE: Duration = Duration::from_secs(4);
 
 /// The members that run.

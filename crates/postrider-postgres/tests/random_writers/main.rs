@@ -1,9 +1,10 @@
-//! Many writers do whatever writers do, a relay is killed or the server crashes, and afterwards every promise was kept.
+//! Many writers do whatever writers do, a relay is killed or the server crashes, and afterwards every promise
+//! was kept.
 //!
-//! `POSTRIDER_REGROUPINGS` says how often the number of members changes, every two seconds, `POSTRIDER_SWITCHES` how often the
-//! stream is cut off,
-//! `POSTRIDER_TRANSACTIONS` says how many transactions are committed over all tests, `POSTRIDER_SEED` repeats a run as far
-//! as chance goes: who is scheduled when is not ours to repeat.
+//! `POSTRIDER_REGROUPINGS` says how often the number of members changes, every two seconds,
+//! `POSTRIDER_SWITCHES` how often the stream is cut off, `POSTRIDER_TRANSACTIONS` says how many transactions
+//! are committed over all tests, `POSTRIDER_SEED` repeats a run as far as chance goes: who is scheduled when
+//! is not ours to repeat.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

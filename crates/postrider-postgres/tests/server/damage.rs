@@ -36,8 +36,8 @@ async fn a_position_ahead_of_the_server_is_refused_with_words() {
             let told = refused.to_string();
             assert!(told.contains("`orders`") && told.contains("subscription seek orders now"), "{told}");
             assert!(store.check().await.unwrap().contains(&told), "check says the same");
-            // A relay that ends when all is done ends with it, instead of delivering nothing in silence. One that runs for good
-            // tells it again and again, since others of its process go on.
+            // A relay that ends when all is done ends with it, instead of delivering nothing in silence. One
+            // that runs for good tells it again and again, since others of its process go on.
             let ended = Witness::new().relay(store.clone(), 1).run_until_idle(std::future::pending()).await;
             assert_eq!(ended.unwrap_err().kind(), ErrorKind::Corrupt, "{what}");
             // And the advice helps.

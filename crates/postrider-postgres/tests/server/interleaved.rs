@@ -1,8 +1,8 @@
 //! Feed, settle and sweep of one key, statement by statement, in all orders.
 //!
-//! Each of the three is done by a process of its own, and a turnstile before the server lets their statements through in a
-//! chosen order. Whatever the order: nothing is lost, nothing of a key is begun before what came earlier is done, nobody waits
-//! for nobody, and what somebody was told of a settle is true.
+//! Each of the three is done by a process of its own, and a turnstile before the server lets their statements
+//! through in a chosen order. Whatever the order: nothing is lost, nothing of a key is begun before what came
+//! earlier is done, nobody waits for nobody, and what somebody was told of a settle is true.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

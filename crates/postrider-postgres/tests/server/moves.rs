@@ -67,8 +67,8 @@ async fn a_promoted_standby_is_gone_on_with(version: Version) {
     standby.stop();
 }
 
-/// A standby that was behind is promoted: what it never got is gone, and what comes next is delivered although its ids, and
-/// xids, were in use before.
+/// A standby that was behind is promoted: what it never got is gone, and what comes next is delivered
+/// although its ids, and xids, were in use before.
 async fn events_after_a_late_standbys_promotion_are_delivered(version: Version) {
     let mut primary = Server::start(version, Settings::fast());
     let stage = Stage::in_database(primary.create_database()).await;

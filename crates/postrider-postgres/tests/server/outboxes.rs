@@ -136,7 +136,8 @@ async fn producers_need_no_rights_and_what_is_wrong_is_said() {
     stage.run(&format!("reset role; revoke all on outbox from {role}; drop role {role}"));
 }
 
-/// What the owner of an attached table could have run with the rights of Postrider's owner: casts to whatever a row becomes.
+/// What the owner of an attached table could have run with the rights of Postrider's owner: casts to whatever
+/// a row becomes.
 const CASTS: &str = "
     create table app.ran (who text);
     grant insert on app.ran to public;

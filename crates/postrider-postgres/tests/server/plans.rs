@@ -1,8 +1,8 @@
 //! How much the server looks at when the plans that it keeps were made for other tables.
 //!
-//! A session's plans are made when it begins to work, while nothing has failed and the tables of exceptions are empty; nobody
-//! analyses them before the day on which a receiver is down and all keys park. The server itself tells what each step of
-//! a plan looked at (`auto_explain`).
+//! A session's plans are made when it begins to work, while nothing has failed and the tables of exceptions
+//! are empty; nobody analyses them before the day on which a receiver is down and all keys park. The server
+//! itself tells what each step of a plan looked at (`auto_explain`).
 
 use std::collections::HashSet;
 use std::sync::Arc;

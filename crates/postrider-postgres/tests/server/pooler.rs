@@ -177,8 +177,8 @@ async fn crashed(version: Version, era: Era) -> (Behind, Owner, Server) {
     if era == Era::Survives {
         stage.run("alter table postrider.era set logged");
     }
-    // Commits with a flush, so that the settle above survives; what follows begins a page, which is not flushed before it
-    // is full.
+    // Commits with a flush, so that the settle above survives; what follows begins a page, which is not
+    // flushed before it is full.
     stage.run("create table flushed (n int)");
     stage.run("select pg_switch_wal()");
     let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
@@ -193,7 +193,8 @@ async fn crashed(version: Version, era: Era) -> (Behind, Owner, Server) {
     server.kill_backend_9(pid as u32);
     server.wait_until_it_answers();
     assert!(stage.number(next) < burnt, "the test shows nothing on {version:?}");
-    // The pooler's only session is a new one from here on, so that the owner's connections notice nothing by themselves.
+    // The pooler's only session is a new one from here on, so that the owner's connections notice nothing by
+    // themselves.
     let is_new = (0..100).any(|_| behind.pooled.try_query("select 1").is_ok());
     assert!(is_new, "the pooler connects again");
     let p = stage.session().await;
@@ -237,8 +238,8 @@ async fn a_reader_notices_a_crash_before_it_hands_anything_out() {
     assert_eq!(read.unwrap_err().kind(), ErrorKind::Fenced);
 }
 
-/// So that the tests above can fail. It can be noticed in other ways too if the server takes long, so that one of several tries is
-/// enough.
+/// So that the tests above can fail. It can be noticed in other ways too if the server takes long, so that
+/// one of several tries is enough.
 #[tokio::test]
 async fn without_its_era_a_crash_behind_the_pooler_would_hide_events() {
     for _ in 0..5 {

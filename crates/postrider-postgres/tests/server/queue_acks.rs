@@ -1,5 +1,5 @@
-//! Handlers that ack in transactions of their own, with real servers: through each client library, as each role, beside those
-//! who feed and extend, and through faults.
+//! Handlers that ack in transactions of their own, with real servers: through each client library, as each
+//! role, beside those who feed and extend, and through faults.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -153,7 +153,8 @@ async fn whoever_may_ack_was_told_so() {
     assert_eq!(stage.number(QUEUED), 0);
 }
 
-/// With an old snapshot nobody knows who waits behind an event, and it is said so; where nobody waits it does not matter.
+/// With an old snapshot nobody knows who waits behind an event, and it is said so; where nobody waits it does
+/// not matter.
 #[tokio::test]
 async fn an_old_snapshot_acks_only_what_nobody_waits_for() {
     let stage = Stage::on(Version::V15).await;
@@ -171,8 +172,8 @@ async fn an_old_snapshot_acks_only_what_nobody_waits_for() {
     assert_eq!(stage.number(QUEUED), 1);
 }
 
-/// A handler that takes its time between its ack and its commit keeps neither its lease from being extended nor others from
-/// being fed, claimed and settled.
+/// A handler that takes its time between its ack and its commit keeps neither its lease from being extended
+/// nor others from being fed, claimed and settled.
 #[tokio::test]
 async fn an_open_ack_holds_nobody_up() {
     let stage = Stage::on(Version::V18).await;
@@ -227,7 +228,8 @@ async fn events_of_a_block_are_acked_side_by_side() {
     }
 }
 
-/// Handlers commit, roll back, fail and are cut off, in three processes of which one is killed: each effect is there once.
+/// Handlers commit, roll back, fail and are cut off, in three processes of which one is killed: each effect
+/// is there once.
 #[tokio::test(flavor = "multi_thread")]
 async fn effects_happen_once_whatever_happens() {
     for (version, by) in [(Version::V15, LeaseBy::Event), (Version::V18, LeaseBy::Block)] {

@@ -1,5 +1,5 @@
-//! What goes wrong while events of a queue are in somebody's hands: a network that is cut, a process that is stopped, a server that
-//! answers nobody, people who do the same at the same time.
+//! What goes wrong while events of a queue are in somebody's hands: a network that is cut, a process that is
+//! stopped, a server that answers nobody, people who do the same at the same time.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use crate::takeover::{Sleeper, URL};
 
 const LEFT: &str = "select (select count(*) from postrider.queued) + (select count(*) from postrider.claim)";
 
-/// How an event stands: whether it is leased, its attempts that were begun and that failed, and how often it is a dead letter; then
-/// what claims say of it.
+/// How an event stands: whether it is leased, its attempts that were begun and that failed, and how often it
+/// is a dead letter; then what claims say of it.
 const STANDS: &str = "
     select (select count(*) from postrider.queued),
         (select count(*) from postrider.queued where leased),
@@ -119,8 +119,8 @@ struct Cuts {
     undone: usize,
 }
 
-/// A claim whose worker does not learn of it is leased as a whole, and comes back when its lease has run out; one that did not
-/// happen has left nothing.
+/// A claim whose worker does not learn of it is leased as a whole, and comes back when its lease has run out;
+/// one that did not happen has left nothing.
 #[tokio::test]
 async fn a_claim_that_is_cut_at_any_byte_has_happened_or_has_not() {
     let far = Far::new().await;
@@ -151,8 +151,8 @@ async fn a_claim_that_is_cut_at_any_byte_has_happened_or_has_not() {
     assert!(cuts.done > 5 && cuts.undone > 5, "{cuts:?}");
 }
 
-/// What became of events is written as a whole or not at all, and the same settle again makes sure of it: a dead letter is one
-/// letter and no row, what is attempted again counts once.
+/// What became of events is written as a whole or not at all, and the same settle again makes sure of it: a
+/// dead letter is one letter and no row, what is attempted again counts once.
 #[tokio::test]
 async fn a_settle_of_a_queue_that_is_cut_at_any_byte_has_happened_or_has_not() {
     let again = Again { after: Duration::ZERO, count: Count::Failed };
@@ -307,8 +307,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// A server that answers nobody for longer than a lease: handlers are told in time by their own process's clock, and nothing is
-/// in two hands when it goes on.
+/// A server that answers nobody for longer than a lease: handlers are told in time by their own process's
+/// clock, and nothing is in two hands when it goes on.
 #[tokio::test]
 async fn a_server_that_stops_for_longer_than_a_lease_gives_nothing_to_two() {
     let mut server = Server::start(Version::V15, Settings::fast());

@@ -167,8 +167,8 @@ impl Dice {
     }
 }
 
-/// However transactions overlap that emit events of a key, a queue delivers them in the order in which mode `log` does, and
-/// each of them: also those that become visible when events with larger ids have been fed.
+/// However transactions overlap that emit events of a key, a queue delivers them in the order in which mode
+/// `log` does, and each of them: also those that become visible when events with larger ids have been fed.
 #[tokio::test]
 async fn events_that_become_visible_late_are_neither_missed_nor_reordered() {
     for seed in 1..=6 {
@@ -233,8 +233,8 @@ async fn events_that_become_visible_late_are_neither_missed_nor_reordered() {
     }
 }
 
-/// A dead letter that holds its lane comes before all that wait behind it, also if they were fed after it with a lower id, and
-/// the lane goes on from there; one that holds nothing comes behind them.
+/// A dead letter that holds its lane comes before all that wait behind it, also if they were fed after it
+/// with a lower id, and the lane goes on from there; one that holds nothing comes behind them.
 #[tokio::test]
 async fn a_replayed_letter_has_its_turn_again_or_a_new_one() {
     for (on_dead, wanted) in [(OnDead::Hold, ["b", "a", "c"]), (OnDead::Skip, ["a", "c", "b"])] {

@@ -1,5 +1,5 @@
-//! Limits of keys with several processes and a real server: those who feed, claim, settle, sweep and change the limit meet in the
-//! same few keys.
+//! Limits of keys with several processes and a real server: those who feed, claim, settle, sweep and change
+//! the limit meet in the same few keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -220,7 +220,8 @@ async fn handlers_that_ack_side_by_side_free_a_place_each() {
     assert_eq!(stage.store.check().await.unwrap(), Vec::<String>::new());
 }
 
-/// After the limit was lowered one of them leaves its place empty, and not both, although neither sees what the other does.
+/// After the limit was lowered one of them leaves its place empty, and not both, although neither sees what
+/// the other does.
 #[tokio::test]
 async fn handlers_that_ack_side_by_side_leave_nobody_behind() {
     let stage = Stage::on(Version::V15).await;

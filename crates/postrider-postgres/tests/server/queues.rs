@@ -404,8 +404,8 @@ async fn a_claim_is_an_update_within_its_page() {
     until(&stage, hot, 1000).await;
 }
 
-/// A claim passes over rows that another one has in hand, and the other one may leave them. Whoever ends when nothing is left
-/// must not have passed over them for good.
+/// A claim passes over rows that another one has in hand, and the other one may leave them. Whoever ends when
+/// nothing is left must not have passed over them for good.
 #[tokio::test]
 async fn whoever_ends_when_nothing_is_left_has_found_what_others_had_in_hand_and_left() {
     let stage = Stage::on(Version::V15).await;

@@ -60,7 +60,8 @@ async fn relays_and_servers_that_crash_neither_repeat_nor_lose_a_tick() {
     }
 }
 
-/// Whoever fires second waits for the first: it changes nothing if that one commits, and goes on in its place if it ends.
+/// Whoever fires second waits for the first: it changes nothing if that one commits, and goes on in its place
+/// if it ends.
 #[tokio::test]
 async fn a_second_fire_waits_for_the_first_to_commit_or_to_end() {
     for version in Version::ALL {

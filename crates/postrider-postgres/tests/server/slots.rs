@@ -1,4 +1,5 @@
-//! What can become of a slot, by the names that such faults have elsewhere: whatever it is, events come, each once and in order.
+//! What can become of a slot, by the names that such faults have elsewhere: whatever it is, events come, each
+//! once and in order.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The log read from the write-ahead log, and from the table when that cannot be: nothing is lost, repeated or overtaken by
-//! the change.
+//! The log read from the write-ahead log, and from the table when that cannot be: nothing is lost, repeated
+//! or overtaken by the change.
 
 use std::time::{Duration, Instant};
 
@@ -69,8 +69,9 @@ pub(crate) async fn read_count(owner: &mut Owner, count: usize) -> Vec<String> {
     read_until(owner, "enough", |_, notes| notes.len() >= count).await
 }
 
-/// Nobody sees a commit that waits for a standby, but the write-ahead log tells of it. Between its flush and the moment from
-/// which others see it every commit is like that, for an instant; those who trust their producers meet it here.
+/// Nobody sees a commit that waits for a standby, but the write-ahead log tells of it. Between its flush and
+/// the moment from which others see it every commit is like that, for an instant; those who trust their
+/// producers meet it here.
 #[tokio::test]
 async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
     for version in Version::ALL {
@@ -426,8 +427,8 @@ async fn large_prepared_and_undone_transactions() {
     assert_eq!(owner.read().await.len(), 0);
 }
 
-/// What is told ahead counts when it commits, in the order of commits, and not before; what is undone, never. The server keeps
-/// nothing of it on its disk.
+/// What is told ahead counts when it commits, in the order of commits, and not before; what is undone, never.
+/// The server keeps nothing of it on its disk.
 #[tokio::test]
 async fn large_transactions_that_are_told_ahead_of_their_commit() {
     const TOLD: &str = "select stream_txns from pg_stat_replication_slots";

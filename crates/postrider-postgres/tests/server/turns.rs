@@ -11,7 +11,8 @@ const ROTATE: &str = "select setval('postrider.event_id_seq', ((last_value >> 34
 const LEAP: &str =
     "select setval('postrider.event_id_seq', last_value + 1200000, true) from postrider.event_id_seq";
 
-/// Reads until a subscription from the start has all that there is. Turns that were emptied would have taken 17,000 each.
+/// Reads until a subscription from the start has all that there is. Turns that were emptied would have taken
+/// 17,000 each.
 const STEPS_MAX: usize = 20;
 
 #[tokio::test]

@@ -28,8 +28,8 @@ async fn a_lower_id_that_commits_later_is_delivered() {
     }
 }
 
-/// What one subscription has read is given to others from memory, which ends where that one has looked. Whoever stays where it is
-/// has been told by the server that nothing is new.
+/// What one subscription has read is given to others from memory, which ends where that one has looked.
+/// Whoever stays where it is has been told by the server that nothing is new.
 #[tokio::test]
 async fn whoever_stays_where_it_is_has_read_all_that_was_committed() {
     for version in Version::ALL {
@@ -56,7 +56,8 @@ async fn whoever_stays_where_it_is_has_read_all_that_was_committed() {
     }
 }
 
-/// Reads until it stays where it is. How many events there were, and how often it might have seemed to be the end before.
+/// Reads until it stays where it is. How many events there were, and how often it might have seemed to be the
+/// end before.
 async fn to_the_end(owner: &mut Owner) -> (usize, usize) {
     let (mut read, mut seeming) = (0, 0);
     loop {

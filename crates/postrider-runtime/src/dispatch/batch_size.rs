@@ -1,7 +1,8 @@
 //! How many events a batch holds.
 //!
-//! Large batches are cheap for receivers, and an event waits in them for the others. With a goal the size follows what the
-//! receiver shows: it grows while full batches are done in less than half of the goal, and shrinks when one takes longer.
+//! Large batches are cheap for receivers, and an event waits in them for the others. With a goal the size
+//! follows what the receiver shows: it grows while full batches are done in less than half of the goal, and
+//! shrinks when one takes longer.
 //!
 //! ```text
 //!   took      0 ───────── goal/2 ───────── goal ─────────►

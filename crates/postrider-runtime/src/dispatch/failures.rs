@@ -1,11 +1,12 @@
-//! What the log says of failures: which event, for whom, which attempt, what comes next and why, in words that hold nothing of
-//! the event.
+//! What the log says of failures: which event, for whom, which attempt, what comes next and why, in words
+//! that hold nothing of the event.
 //!
-//! The full text of a failure stays in the store: it may hold what a receiver has said of the event's content. The log gets
-//! the failure's label, or a word for its class, and names the command that shows the rest.
+//! The full text of a failure stays in the store: it may hold what a receiver has said of the event's
+//! content. The log gets the failure's label, or a word for its class, and names the command that shows the
+//! rest.
 //!
-//! A thousand keys that fail must not drown what else the log says: of each subscription [`LINES_PER_SECOND`] failures a
-//! second are told one by one, and the others as a number.
+//! A thousand keys that fail must not drown what else the log says: of each subscription [`LINES_PER_SECOND`]
+//! failures a second are told one by one, and the others as a number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -155,7 +156,8 @@ impl FailureLog {
         }
     }
 
-    /// Tells that a receiver cannot be reached, or can be again. Of an outage the text is the receiver's alone, whatever the event.
+    /// Tells that a receiver cannot be reached, or can be again. Of an outage the text is the receiver's
+    /// alone, whatever the event.
     pub(crate) fn turned(&self, turn: Turn, outcome: &Outcome) {
         let subscription = self.origin.subscription.as_str();
         match turn {

@@ -9,9 +9,9 @@ use crate::dispatch::handler::Handling;
 use crate::log_mode::lanes::Attempted;
 
 /// A hand-out that needs more than this before its first await runs on a task of its own from the start, so
-/// that several cores can share the work; a cheaper one is begun in place, which saves the task. That costs a microsecond or
-/// two for a hand-out, however many events it holds: a sink that makes a batch ready is worth one, a run of handlers that
-/// do nothing is not.
+/// that several cores can share the work; a cheaper one is begun in place, which saves the task. That costs a
+/// microsecond or two for a hand-out, however many events it holds: a sink that makes a batch ready is worth
+/// one, a run of handlers that do nothing is not.
 const COST_MAX: Duration = Duration::from_micros(50);
 /// How often the cost is measured again.
 const PROBE_EVERY: u64 = 64;

@@ -81,18 +81,19 @@ impl Worker<()> {
         self
     }
 
-    /// Makes batches as large as the receiver deals with in this time, up to [`batch_events`](Self::batch_events): an event waits
-    /// no longer for the others of its batch.
+    /// Makes batches as large as the receiver deals with in this time, up to
+    /// [`batch_events`](Self::batch_events): an event waits no longer for the others of its batch.
     #[must_use]
     pub fn latency_goal(mut self, goal: Duration) -> Self {
         self.latency_goal = Some(goal);
         self
     }
 
-    /// Calls `handler` for each event. An error is an attempt that failed and will be made again;
-    /// return a [`Failure`](postrider_core::Failure) to say more about it, or to [snooze](postrider_core::Failure::snooze).
-    /// Handlers must not block their thread: give blocking work to `tokio::task::spawn_blocking`. In mode `queue` one that
-    /// takes long should look whether it was [cancelled](postrider_core::Delivery::cancelled).
+    /// Calls `handler` for each event. An error is an attempt that failed and will be made again; return a
+    /// [`Failure`](postrider_core::Failure) to say more about it, or to
+    /// [snooze](postrider_core::Failure::snooze). Handlers must not block their thread: give blocking work to
+    /// `tokio::task::spawn_blocking`. In mode `queue` one that takes long should look whether it was
+    /// [cancelled](postrider_core::Delivery::cancelled).
     pub fn each<F, Fut, E>(self, handler: F) -> Worker<InTasks>
     where
         F: Fn(Delivery) -> Fut + Send + Sync + 'static,
@@ -118,9 +119,10 @@ impl Worker<()> {
         self.with(InTasks(Arc::new(Batch { sink, size })))
     }
 
-    /// Does the work inside the transaction that records the ack, so that both commit or neither does.
-    /// One event at a time, in the order of the log. The store crate says how to make the work. For mode `log` only: in mode
-    /// `queue` a handler acks in a transaction of its own, by [`ack_in`](postrider_core::ack_in).
+    /// Does the work inside the transaction that records the ack, so that both commit or neither does. One
+    /// event at a time, in the order of the log. The store crate says how to make the work. For mode `log`
+    /// only: in mode `queue` a handler acks in a transaction of its own, by
+    /// [`ack_in`](postrider_core::ack_in).
     pub fn transactional<W>(
         self,
         make: impl Fn(Delivery) -> W + Send + Sync + 'static,

@@ -26,17 +26,19 @@
 //! *and* no failed entry of it is still above the mark. Settles and reads of rows never overlap, so the
 //! store's answer and this memory describe the same moment.
 //!
-//! *Those that fail.* Rows whose event has failed before stand in a line of their own ([`Class::Again`]). Both lines take turns, no
-//! hand-out holds of both, and the worker gives the second one half of its places at the most: however many keys fail, and
-//! however long their attempts take, the others find a place.
+//! *Those that fail.* Rows whose event has failed before stand in a line of their own ([`Class::Again`]).
+//! Both lines take turns, no hand-out holds of both, and the worker gives the second one half of its places
+//! at the most: however many keys fail, and however long their attempts take, the others find a place.
 //!
-//! *Flaws.* An event that breaks a limit takes its turn like any other, alone, and fails for good without being handed out:
-//! what was said of order holds for it and for those behind it. One whose key is too long comes without a key.
+//! *Flaws.* An event that breaks a limit takes its turn like any other, alone, and fails for good without
+//! being handed out: what was said of order holds for it and for those behind it. One whose key is too long
+//! comes without a key.
 //!
 //! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries and a chunk, due rows at most
 //! [`limits::DUE_LOADED_MAX`]; what is done leaves the span at once, and at most
-//! [`limits::UNSETTLED_EVENTS_MAX`] events are done without being settled. A parked lane of which nothing else is in memory costs a
-//! few bytes; [`limits::PARKED_KEYS_MAX`] of them stop the reading, which the worker tells.
+//! [`limits::UNSETTLED_EVENTS_MAX`] events are done without being settled. A parked lane of which nothing
+//! else is in memory costs a few bytes; [`limits::PARKED_KEYS_MAX`] of them stop the reading, which the
+//! worker tells.
 
 mod compose;
 mod finish;
@@ -491,8 +493,8 @@ impl Lanes {
         index
     }
 
-    /// Lines a lane up if it has something to hand out, and forgets it if it has nothing left in memory, but for whether it is
-    /// parked.
+    /// Lines a lane up if it has something to hand out, and forgets it if it has nothing left in memory, but
+    /// for whether it is parked.
     fn refresh(&mut self, index: usize) {
         let lane = &mut self.slots[index];
         if lane.running || lane.queued {

@@ -54,8 +54,9 @@ pub(crate) const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
 const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
 /// How often people are told that too many keys wait.
 const TELL_PARKED_EVERY: Duration = Duration::from_secs(60);
-/// An outcome that has waited this many times the pace of settles for its own holds the hand-out back: what is finished and
-/// not settled comes again if the process dies, and would be more and more while a store is slow to take settles.
+/// An outcome that has waited this many times the pace of settles for its own holds the hand-out back: what
+/// is finished and not settled comes again if the process dies, and would be more and more while a store is
+/// slow to take settles.
 const OVERDUE_AFTER: u32 = 2;
 pub(crate) const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
 pub(crate) const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);

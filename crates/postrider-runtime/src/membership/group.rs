@@ -39,8 +39,8 @@ const ASK_SOON: Duration = Duration::from_millis(250);
 /// How often it asks while everything is as it should be.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
-/// For how many leases a worker that ends when all is done waits for others that may be dead. One is enough unless theirs is
-/// longer, or the database's clock is set.
+/// For how many leases a worker that ends when all is done waits for others that may be dead. One is enough
+/// unless theirs is longer, or the database's clock is set.
 const SILENCE_LEASES_MAX: u32 = 2;
 
 /// Runs one worker until it has drained.
@@ -90,8 +90,8 @@ struct Group<S: QueueStore> {
     stood_by: bool,
     /// The shards of owners that have ended in order.
     drained: ShardSet,
-    /// Since when shards are waited for whose owner may be dead. Only by a worker that ends when all is done: it leaves to others
-    /// what they hold, but not to one that was killed.
+    /// Since when shards are waited for whose owner may be dead. Only by a worker that ends when all is done:
+    /// it leaves to others what they hold, but not to one that was killed.
     silent_since: Option<Instant>,
 }
 

@@ -1,4 +1,5 @@
-//! One worker of a relay for as long as the relay runs, also when its subscription is deleted and created again meanwhile.
+//! One worker of a relay for as long as the relay runs, also when its subscription is deleted and created
+//! again meanwhile.
 //!
 //! ```text
 //!   serve ──► group (and in mode `queue` the worker beside it) ──deleted──► wait until it is there again ─┐
@@ -6,8 +7,9 @@
 //!     └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A subscription that is created again is another one with another id: what was known of the old one is worthless, so that
-//! all parts end and begin anew. Whichever of them finds that theirs is gone says so to the other.
+//! A subscription that is created again is another one with another id: what was known of the old one is
+//! worthless, so that all parts end and begin anew. Whichever of them finds that theirs is gone says so to
+//! the other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +98,8 @@ async fn finish(
     }
 }
 
-/// Waits until a subscription that was deleted is there again and means the same; false if it is time to stop before that.
+/// Waits until a subscription that was deleted is there again and means the same; false if it is time to stop
+/// before that.
 async fn is_there_again<S: QueueStore>(
     store: &S,
     wanted: &NewSubscription,

@@ -6,8 +6,9 @@
 //!     └────────┘ and what it brings goes into one feed
 //! ```
 //!
-//! Every await can be the last: rows and the position are written together, and what was read and not fed is read again. A
-//! feed must never be repeated, so after any error of one, memory is worthless: the shards are taken again.
+//! Every await can be the last: rows and the position are written together, and what was read and not fed is
+//! read again. A feed must never be repeated, so after any error of one, memory is worthless: the shards are
+//! taken again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,9 +119,9 @@ impl<S: QueueStore> Feeding<S> {
         self.began.elapsed()
     }
 
-    /// How much may be read beside what waits to be fed. While one feed is under way, another read is worth it only if there
-    /// is a backlog: looking for what may come would keep the server from the feed (800 events a second on two processors:
-    /// half of them wait for 4.0 ms and longer instead of 5.3).
+    /// How much may be read beside what waits to be fed. While one feed is under way, another read is worth
+    /// it only if there is a backlog: looking for what may come would keep the server from the feed (800
+    /// events a second on two processors: half of them wait for 4.0 ms and longer instead of 5.3).
     fn room(&self) -> Option<Room> {
         if self.call.is_some() && !self.reader.behind {
             return None;

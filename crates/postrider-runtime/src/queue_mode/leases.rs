@@ -1,8 +1,8 @@
 //! What a worker of a queue has in its hands: mode `queue` as a pure machine.
 //!
-//! The worker feeds it what it claims ([`Leases::offer`]) and what became of it ([`Leases::finish`]), and asks it for the
-//! next hand-out ([`Leases::hand_out`]), the next settle ([`Leases::compose`]) and how much to claim ([`Leases::room`]). It
-//! does no I/O, has no clock and no randomness of its own.
+//! The worker feeds it what it claims ([`Leases::offer`]) and what became of it ([`Leases::finish`]), and
+//! asks it for the next hand-out ([`Leases::hand_out`]), the next settle ([`Leases::compose`]) and how much
+//! to claim ([`Leases::room`]). It does no I/O, has no clock and no randomness of its own.
 //!
 //! ```text
 //!  claim ─► rows ─► ready ─► hand-out ─► finish ─► rows whose events all have an outcome ─► compose ─► settle
@@ -13,22 +13,23 @@
 //!
 //! # Why nothing is lost, and a lost lease does no harm
 //!
-//! A row leaves the store only by a settle that names its token, and a settle is composed only of outcomes. Whatever is
-//! forgotten here stays leased until its lease runs out, and comes back. Whatever is settled although the lease was lost is
-//! fenced by its token and changes nothing.
+//! A row leaves the store only by a settle that names its token, and a settle is composed only of outcomes.
+//! Whatever is forgotten here stays leased until its lease runs out, and comes back. Whatever is settled
+//! although the lease was lost is fenced by its token and changes nothing.
 //!
-//! A claim is kept until every row of it is known to be settled, so that whoever extends leases knows which ones.
+//! A claim is kept until every row of it is known to be settled, so that whoever extends leases knows which
+//! ones.
 //!
-//! *Last chances.* A worker that ends takes the blame to every row that it held. A row that has ended so many workers that
-//! one more makes it a dead letter is handed out alone, with nothing else in this worker's hands: so the guilty one is
-//! found, and those who were only beside it are delivered.
+//! *Last chances.* A worker that ends takes the blame to every row that it held. A row that has ended so many
+//! workers that one more makes it a dead letter is handed out alone, with nothing else in this worker's
+//! hands: so the guilty one is found, and those who were only beside it are delivered.
 //!
-//! *Those that fail.* What has failed before stands in a line of its own. Both lines take turns, no hand-out holds of both,
-//! and the worker gives the second one half of its places at the most: however many events fail, and however long that
-//! takes, the others find a place.
+//! *Those that fail.* What has failed before stands in a line of its own. Both lines take turns, no hand-out
+//! holds of both, and the worker gives the second one half of its places at the most: however many events
+//! fail, and however long that takes, the others find a place.
 //!
-//! *Bounds.* [`Leases::room`] allows a claim only while less than half of what the handlers need is ready, at most
-//! [`CLAIM_EVENTS_MAX`] events, and while memory and what waits to be settled are within their limits.
+//! *Bounds.* [`Leases::room`] allows a claim only while less than half of what the handlers need is ready, at
+//! most [`CLAIM_EVENTS_MAX`] events, and while memory and what waits to be settled are within their limits.
 
 mod compose;
 mod finish;
@@ -252,8 +253,8 @@ impl Leases {
         self.careful
     }
 
-    /// Older claims that a new one shows to be lost: it brings what they hold, or what should wait behind that. Nothing waits
-    /// behind an event that its handler has acked itself.
+    /// Older claims that a new one shows to be lost: it brings what they hold, or what should wait behind
+    /// that. Nothing waits behind an event that its handler has acked itself.
     pub(crate) fn outdated_by(&self, claimed: &Claimed) -> BTreeSet<Token> {
         if self.rows.is_empty() {
             return BTreeSet::new();
@@ -416,7 +417,8 @@ impl Leases {
         Some(Item { row, index: 0 }).filter(|item| self.is_ready(*item))
     }
 
-    /// Whether a delayed event and another one of its key would be in one hand-out: their lanes are two, their key is one.
+    /// Whether a delayed event and another one of its key would be in one hand-out: their lanes are two,
+    /// their key is one.
     fn meets_its_key(&self, items: &[Item], item: Item) -> bool {
         let event = |item: &Item| &self.rows[&item.row].events[item.index].event;
         let new = event(&item);

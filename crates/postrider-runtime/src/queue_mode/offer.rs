@@ -1,4 +1,5 @@
-//! What a worker that waits would take, for the feeder beside it: its next feed claims that in the same transaction.
+//! What a worker that waits would take, for the feeder beside it: its next feed claims that in the same
+//! transaction.
 //!
 //! ```text
 //!   closed ◄──────► open ──the feeder begins a feed──► taken ──it has ended──► answered
@@ -7,8 +8,9 @@
 //!                     the feed has failed               the worker has the answer
 //! ```
 //!
-//! Without it, an event would wait for two transactions, and for the worker to hear of the first. Whoever has taken an offer
-//! claims in the worker's name: until it is closed again the worker does not end, and keeps room for what it may bring.
+//! Without it, an event would wait for two transactions, and for the worker to hear of the first. Whoever has
+//! taken an offer claims in the worker's name: until it is closed again the worker does not end, and keeps
+//! room for what it may bring.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -7,12 +7,14 @@
 //!   claimed rows, outcomes, the store's answers, news of leases, wake, timer ┘
 //! ```
 //!
-//! It holds no shards: any number of processes run it, and the database shares the work out. All decisions are made by
-//! [`Leases`], [`Breaker`] and [`Poller`], which are pure; this file owns the tasks and the clock. At most one claim, one
-//! settle and one sweep are under way at a time, and a claim by the feeder beside it. Leases are extended beside it by `claims.rs`.
+//! It holds no shards: any number of processes run it, and the database shares the work out. All decisions
+//! are made by [`Leases`], [`Breaker`] and [`Poller`], which are pure; this file owns the tasks and the
+//! clock. At most one claim, one settle and one sweep are under way at a time, and a claim by the feeder
+//! beside it. Leases are extended beside it by `claims.rs`.
 //!
-//! Every await can be the last: what was claimed and not settled comes back when its lease has run out. Nothing is handed
-//! out while the future of a lost hand-out has not ended, so that a process never works on one event twice at a time.
+//! Every await can be the last: what was claimed and not settled comes back when its lease has run out.
+//! Nothing is handed out while the future of a lost hand-out has not ended, so that a process never works on
+//! one event twice at a time.
 
 mod calls;
 mod drain;
@@ -52,10 +54,11 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT_TUNING_EVERY: Duration = Duration::from_secs(10);
 /// A handler whose event was cancelled is dropped if it has not ended after this long.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
-/// Shortest wait between two claims that were not full. A claim costs the store more than a look at the log, and where the
-/// feeder is in this process it says when there is something.
+/// Shortest wait between two claims that were not full. A claim costs the store more than a look at the log,
+/// and where the feeder is in this process it says when there is something.
 const CLAIM_EVERY: Duration = Duration::from_millis(2);
-/// The same where a feeder beside us claims for us with what it feeds: only what others have made ready is found by asking.
+/// The same where a feeder beside us claims for us with what it feeds: only what others have made ready is
+/// found by asking.
 const CLAIM_EVERY_BESIDE: Duration = Duration::from_millis(20);
 /// For how long a feeder is taken to be there that has claimed for us.
 const BESIDE_FOR: Duration = Duration::from_secs(1);

@@ -1,14 +1,14 @@
 //! What a protocol can carry beside a body, and how the rest gets through.
 //!
-//! Header names and values of an event are any text, since rows may come by plain SQL. Kafka, AMQP and Redis carry
-//! any UTF-8. HTTP and NATS carry printable ASCII. A value that is such text travels as it was emitted, `%41` and all, so that
-//! `traceparent`, `baggage` and their like are what everybody expects. Any other value is percent-encoded as CloudEvents' bindings
-//! do, and the header [`names::ENCODED`] lists the names of those: [`decode`] gives them back. A name that does not fit is always
-//! encoded, a `%` in it too.
+//! Header names and values of an event are any text, since rows may come by plain SQL. Kafka, AMQP and Redis
+//! carry any UTF-8. HTTP and NATS carry printable ASCII. A value that is such text travels as it was emitted,
+//! `%41` and all, so that `traceparent`, `baggage` and their like are what everybody expects. Any other value
+//! is percent-encoded as CloudEvents' bindings do, and the header [`names::ENCODED`] lists the names of
+//! those: [`decode`] gives them back. A name that does not fit is always encoded, a `%` in it too.
 //!
 //! An event's header must never change what the protocol does: `content-length` would cut a request in two,
-//! `Nats-Rollup` would delete a stream, `CC` would route elsewhere. A name that means something to the protocol or to the
-//! envelope is carried with the prefix [`MOVED`].
+//! `Nats-Rollup` would delete a stream, `CC` would route elsewhere. A name that means something to the
+//! protocol or to the envelope is carried with the prefix [`MOVED`].
 
 use std::borrow::Cow;
 
@@ -44,8 +44,8 @@ pub mod names {
     pub const EVENT_ID: &str = "postrider-event-id";
     /// Which attempt this is, counted from 1.
     pub const ATTEMPT: &str = "postrider-attempt";
-    /// The epoch of the shard, in mode `queue` the token of the claim, under which it was sent: of one event, or in mode `log` of one
-    /// key, a lower one than seen before comes from a former owner.
+    /// The epoch of the shard, in mode `queue` the token of the claim, under which it was sent: of one event,
+    /// or in mode `log` of one key, a lower one than seen before comes from a former owner.
     pub const EPOCH: &str = "postrider-epoch";
     /// The event's topic, where no other part of the message tells it.
     pub const TOPIC: &str = "postrider-topic";
@@ -62,8 +62,8 @@ pub mod names {
 /// Bytes of a name in a table of AMQP 0-9-1, a short string.
 pub(super) const AMQP_NAME_BYTES_MAX: usize = 255;
 
-/// Names of HTTP that decide how a request is read, who sends it, or where it goes; here and below with `-` for `_`, since
-/// receivers behind CGI cannot tell the two apart.
+/// Names of HTTP that decide how a request is read, who sends it, or where it goes; here and below with `-`
+/// for `_`, since receivers behind CGI cannot tell the two apart.
 const HTTP_RESERVED: &[&str] = &[
     "accept",
     "accept-encoding",
@@ -123,8 +123,8 @@ const HTTP_RESERVED_PREFIXES: &[&str] = &[
     "x-original-",
     "x-remote-",
 ];
-/// Before the attributes of CloudEvents in one protocol or another. A header of this kind makes a CloudEvent of any message, so
-/// that none passes under its own name.
+/// Before the attributes of CloudEvents in one protocol or another. A header of this kind makes a CloudEvent
+/// of any message, so that none passes under its own name.
 const CLOUDEVENTS_PREFIXES: &[&str] = &["ce-", "cloudevents:", "cloudevents-"];
 
 impl Binding {
@@ -196,7 +196,8 @@ impl Binding {
     }
 }
 
-/// What follows the prefix of a CloudEvents attribute in the name of an event's header, whichever protocol's prefix it is.
+/// What follows the prefix of a CloudEvents attribute in the name of an event's header, whichever protocol's
+/// prefix it is.
 pub(super) fn after_cloudevents_prefix(name: &str) -> Option<&str> {
     let prefix = CLOUDEVENTS_PREFIXES.iter().find(|prefix| begins_folded(name, prefix))?;
     name.get(prefix.len()..)
@@ -210,7 +211,8 @@ fn begins_folded(name: &str, prefix: &str) -> bool {
         .is_some_and(|head| head.iter().map(fold).eq(prefix.as_bytes().iter().copied()))
 }
 
-/// Gives back all headers that HTTP or NATS carried as they were emitted: names, and the values that [`names::ENCODED`] lists.
+/// Gives back all headers that HTTP or NATS carried as they were emitted: names, and the values that
+/// [`names::ENCODED`] lists.
 ///
 /// ```
 /// use postrider_sinks::envelope::decode_all;

@@ -12,17 +12,19 @@
 //! | `traceparent`, `tracestate` | the headers of these names |
 //! | `postridereventid` | the event's own id, the same for every subscription |
 //!
-//! *Id.* CloudEvents lets receivers take two events with the same `source` and `id` for repeats, and one occurrence may
-//! become several events. What two subscriptions deliver of one event are two events with one `postridereventid`, so that a
-//! receiver of both loses neither.
+//! *Id.* CloudEvents lets receivers take two events with the same `source` and `id` for repeats, and one
+//! occurrence may become several events. What two subscriptions deliver of one event are two events with one
+//! `postridereventid`, so that a receiver of both loses neither.
 //!
-//! *Set by the event.* A header `ce-NAME` (or `ce_NAME`, `cloudEvents:NAME`) sets the attribute NAME: an extension, `subject`,
-//! `dataschema`, or in place of the above `partitionkey`, `traceparent` and `tracestate`. What says who sent the event and what it is,
-//! [`PROTECTED`], cannot be set so; such a header travels as any other that means something to the envelope.
+//! *Set by the event.* A header `ce-NAME` (or `ce_NAME`, `cloudEvents:NAME`) sets the attribute NAME: an
+//! extension, `subject`, `dataschema`, or in place of the above `partitionkey`, `traceparent` and
+//! `tracestate`. What says who sent the event and what it is, [`PROTECTED`], cannot be set so; such a header
+//! travels as any other that means something to the envelope.
 //!
-//! *Other headers* travel beside the message under their own names. In structured mode, and so in a batch, they are also in the object:
-//! those whose names are such as CloudEvents has, of up to 20 lower-case letters and digits, as extensions, and all others
-//! in the extension `postriderheaders`, the text of a JSON object. An attribute is never empty: a header without a value sets none.
+//! *Other headers* travel beside the message under their own names. In structured mode, and so in a batch,
+//! they are also in the object: those whose names are such as CloudEvents has, of up to 20 lower-case letters
+//! and digits, as extensions, and all others in the extension `postriderheaders`, the text of a JSON object.
+//! An attribute is never empty: a header without a value sets none.
 
 use std::borrow::Cow;
 

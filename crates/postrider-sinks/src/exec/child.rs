@@ -96,8 +96,8 @@ impl Child {
         arguments: &[String],
         environment: Vec<(OsString, OsString)>,
     ) -> io::Result<Self> {
-        // The standard library's own are so already; those of client libraries written in C need not be. One that such a library
-        // opens in this very moment can still slip through.
+        // The standard library's own are so already; those of client libraries written in C need not be. One
+        // that such a library opens in this very moment can still slip through.
         close_fds::set_fds_cloexec_threadsafe(3, &[]);
         let mut process = Command::new(program)
             .args(arguments)
@@ -127,8 +127,9 @@ impl Child {
             let (last_line, group) = (Arc::clone(&last_line), Arc::clone(&group));
             async move {
                 let reason = read_answers(BufReader::new(stdout), &waiting).await;
-                // A program that closes its standard output answers no more: it ends with it, and so does what it has started. Before it is
-                // waited for, since after that its number may belong to others.
+                // A program that closes its standard output answers no more: it ends with it, and so does
+                // what it has started. Before it is waited for, since after that its number may belong to
+                // others.
                 group.kill();
                 let status =
                     process.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());

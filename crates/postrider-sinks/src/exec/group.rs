@@ -1,4 +1,5 @@
-//! The process group of a program, so that what it has started ends with it, and so that a Ctrl-C for us is none for it.
+//! The process group of a program, so that what it has started ends with it, and so that a Ctrl-C for us is
+//! none for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -44,7 +45,8 @@ impl Drop for Group {
         if self.is_over.load(Ordering::Relaxed) || kill_process_group(self.leader, Signal::TERM).is_err() {
             return;
         }
-        // Not a task: the runtime may be about to end. If the process is, too, the program has its signal and the end of its input.
+        // Not a task: the runtime may be about to end. If the process is, too, the program has its signal and
+        // the end of its input.
         let leader = self.leader;
         let _ = thread::Builder::new().name("exec-end".to_owned()).spawn(move || {
             let begin = Instant::now();

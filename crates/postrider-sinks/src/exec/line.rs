@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use crate::envelope::Ids;
 use crate::envelope::line::Object;
 
-/// An event. A payload that is JSON on one line stands in it as it was emitted; any other is `payload_base64`, so that bytes
-/// survive exactly.
+/// An event. A payload that is JSON on one line stands in it as it was emitted; any other is
+/// `payload_base64`, so that bytes survive exactly.
 pub(super) fn write(delivery: &Delivery, ids: &Ids) -> Vec<u8> {
     let breaks = delivery.payload.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
     let json = serde_json::from_slice::<&RawValue>(&delivery.payload).ok().filter(|json| {

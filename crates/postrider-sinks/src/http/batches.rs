@@ -1,7 +1,8 @@
 //! Several events as one request: a JSON array.
 //!
-//! One answer is for all of them, so one request is in flight at a time. A receiver that refuses an array for good may mean
-//! one event of it: then each is sent as an array of its own, so that only what it refuses becomes a dead letter.
+//! One answer is for all of them, so one request is in flight at a time. A receiver that refuses an array for
+//! good may mean one event of it: then each is sent as an array of its own, so that only what it refuses
+//! becomes a dead letter.
 
 use std::fmt::Write;
 

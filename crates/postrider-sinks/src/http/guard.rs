@@ -1,9 +1,10 @@
 //! Which addresses may be spoken to.
 //!
 //! A webhook's URL may come from a customer or, by a template, from an event. So that nobody makes Postrider
-//! speak to the machine's own services or to the metadata service of a cloud, this connector resolves names itself,
-//! refuses a name if any of its addresses is not public, and connects to the very addresses that it has looked at. It stands
-//! below everything that makes connections, so that numbers for hosts, in whatever notation, pass it like names.
+//! speak to the machine's own services or to the metadata service of a cloud, this connector resolves names
+//! itself, refuses a name if any of its addresses is not public, and connects to the very addresses that it
+//! has looked at. It stands below everything that makes connections, so that numbers for hosts, in whatever
+//! notation, pass it like names.
 
 use std::fmt;
 use std::future::Future;

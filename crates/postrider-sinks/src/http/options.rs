@@ -45,10 +45,12 @@ pub struct HttpOptions {
     /// The method.
     #[serde(default)]
     pub method: HttpMethod,
-    /// More headers for every request, such as `authorization`. A value may be a secret's place, `env:NAME` or `file:/path`.
+    /// More headers for every request, such as `authorization`. A value may be a secret's place, `env:NAME`
+    /// or `file:/path`.
     #[serde(default)]
     pub headers: BTreeMap<String, Secret>,
-    /// Secrets that requests are signed with as Standard Webhooks says, newest first: `whsec_…`. Several while receivers change.
+    /// Secrets that requests are signed with as Standard Webhooks says, newest first: `whsec_…`. Several
+    /// while receivers change.
     #[serde(default)]
     pub secrets: Vec<Secret>,
     /// How events are wrapped.
@@ -61,8 +63,8 @@ pub struct HttpOptions {
     /// Requests in flight at a time for each host.
     #[serde(default = "concurrency")]
     pub concurrency: NonZeroUsize,
-    /// Hosts that requests may go to, by their names, or as `*.example.com` all below one; needed where events choose the host and
-    /// requests carry secrets. Any if nothing is listed.
+    /// Hosts that requests may go to, by their names, or as `*.example.com` all below one; needed where
+    /// events choose the host and requests carry secrets. Any if nothing is listed.
     #[serde(default)]
     pub hosts: Vec<HostPattern>,
     /// Hosts and networks that may be spoken to though they are not public; hosts in it also without TLS.

@@ -9,7 +9,8 @@ use super::answer::Reach;
 use super::guard::Guard;
 use crate::{Secret, Template};
 
-/// The URL of a webhook as config gives it: itself, or where it is written, since many hold a token: `env:NAME` or `file:/path`.
+/// The URL of a webhook as config gives it: itself, or where it is written, since many hold a token:
+/// `env:NAME` or `file:/path`.
 ///
 /// It is shown without its path and query. A URL with a login is refused at once, and no error repeats it.
 #[derive(Clone, PartialEq, Eq)]

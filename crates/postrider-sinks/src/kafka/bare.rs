@@ -22,7 +22,8 @@ pub(crate) async fn publish<T>(
     read: impl Fn() -> T,
 ) -> Result<(T, T)> {
     let producer: FutureProducer = config(options)?.create().map_err(|error| told(&error))?;
-    // Not all of them, which would be gigabytes: what does not lie in a cache costs the client time that is not its own.
+    // Not all of them, which would be gigabytes: what does not lie in a cache costs the client time that is
+    // not its own.
     let records = records(options, &deliveries[..deliveries.len().min(AGAIN_AFTER)])?;
     connect(&producer, &records).await?;
     let before = read();

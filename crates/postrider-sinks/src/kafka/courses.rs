@@ -1,8 +1,9 @@
 //! Where a producer is known.
 //!
-//! A broker that has never heard of a producer takes any request from it as the first, even the second. Once it has acked one
-//! it keeps the producer's number and the number of its last request with the partition, for its replicas too, and takes
-//! nothing out of turn. It forgets a producer that rests, after a day unless told otherwise.
+//! A broker that has never heard of a producer takes any request from it as the first, even the second. Once
+//! it has acked one it keeps the producer's number and the number of its last request with the partition, for
+//! its replicas too, and takes nothing out of turn. It forgets a producer that rests, after a day unless told
+//! otherwise.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -10,10 +11,11 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
-/// Where a record goes, if anything orders it there: topic and key. Records without a key go to any partition.
+/// Where a record goes, if anything orders it there: topic and key. Records without a key go to any
+/// partition.
 ///
-/// Partitions that are added to a topic move keys to where the producer may not be known; but then what came before lies in
-/// another partition, and nothing orders the two.
+/// Partitions that are added to a topic move keys to where the producer may not be known; but then what came
+/// before lies in another partition, and nothing orders the two.
 pub(super) type Course<'a> = Option<(&'a str, &'a str)>;
 
 /// How long after its last ack a producer is taken as known.

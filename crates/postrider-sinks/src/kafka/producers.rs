@@ -23,8 +23,9 @@ use super::{KafkaOptions, security};
 
 /// How long a broker that went away is left alone at most before it is tried again.
 const RECONNECT_MS_MAX: u32 = 1000;
-/// How long a thread waits for reports at a time, and so how long a producer takes to end. The client computes for the last
-/// millisecond of it instead of waiting: with a tenth of a second, four producers at rest took 3 % of a processor.
+/// How long a thread waits for reports at a time, and so how long a producer takes to end. The client
+/// computes for the last millisecond of it instead of waiting: with a tenth of a second, four producers at
+/// rest took 3 % of a processor.
 const POLL_FOR: Duration = Duration::from_secs(1);
 /// What the client takes at least as its largest message.
 const MESSAGE_BYTES_MAX_MIN: u32 = 1000;

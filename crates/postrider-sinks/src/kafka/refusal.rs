@@ -98,8 +98,8 @@ impl LockedOut {
             Code::Authentication | Code::SaslAuthenticationFailed | Code::UnsupportedSASLMechanism => {
                 Some(Self::Login)
             }
-            // Only the text tells it from a connection that broke, which is worth waiting for. Without it we would wait until the
-            // deadline and say the same.
+            // Only the text tells it from a connection that broke, which is worth waiting for. Without it we
+            // would wait until the deadline and say the same.
             Code::SSL if reason.contains("certificate verify failed") => Some(Self::Untrusted),
             Code::SSL | Code::BrokerTransportFailure
                 if refuses_certificate.iter().any(|alert| reason.contains(alert)) =>

@@ -1,8 +1,9 @@
 //! What a producer has reported of the records that are on their way.
 //!
-//! A producer serves one batch at a time, and a batch one wave at a time, so that one list will do: a record is known to the
-//! client by its number in the wave. The client's thread reports; the task that sends waits for a number of reports, and is
-//! woken once for all of them. (A future for each record cost as much as handing it to the client.)
+//! A producer serves one batch at a time, and a batch one wave at a time, so that one list will do: a record
+//! is known to the client by its number in the wave. The client's thread reports; the task that sends waits
+//! for a number of reports, and is woken once for all of them. (A future for each record cost as much as
+//! handing it to the client.)
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

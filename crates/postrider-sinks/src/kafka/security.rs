@@ -5,8 +5,9 @@
 //! | plain | `plaintext` | `sasl_plaintext` |
 //! | TLS | `ssl` | `sasl_ssl` |
 //!
-//! librdkafka has TLS and SCRAM from OpenSSL alone, which only builds with the feature `kafka-tls` link. The options are the same in
-//! every build, so that one schema fits all; a build without it refuses to do as they say.
+//! librdkafka has TLS and SCRAM from OpenSSL alone, which only builds with the feature `kafka-tls` link. The
+//! options are the same in every build, so that one schema fits all; a build without it refuses to do as they
+//! say.
 
 use std::fs::File;
 use std::path::Path;

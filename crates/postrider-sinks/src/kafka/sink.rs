@@ -298,8 +298,9 @@ impl<'a> Sending<'a> {
 
 /// How long the records of a wave are waited for.
 ///
-/// Once one has failed, or the producer has died, those that are still in its queue will never be sent, and nothing in it times
-/// out: they are purged, which reports them. Those on their way have a moment to be acked, and are purged then.
+/// Once one has failed, or the producer has died, those that are still in its queue will never be sent, and
+/// nothing in it times out: they are purged, which reports them. Those on their way have a moment to be
+/// acked, and are purged then.
 struct Patience<'a> {
     end: Pin<Box<dyn Future<Output = Missed> + Send + 'a>>,
     ended: Option<Missed>,

@@ -1,7 +1,7 @@
 //! Which events of a batch may be on their way at once.
 //!
-//! A batch is sent in waves; a wave is sent whole, and then all of its records are awaited. Most batches are one wave, since
-//! their keys differ or the producer is [known](super::courses) where they go.
+//! A batch is sent in waves; a wave is sent whole, and then all of its records are awaited. Most batches are
+//! one wave, since their keys differ or the producer is [known](super::courses) where they go.
 //!
 //! ```text
 //!   batch   a1 b1 a2 a3 c1 b2        a course is where a record goes: its topic and its key there
@@ -9,7 +9,8 @@
 //!   wave 2        a2 a3    b2        the rest, now that the broker knows this producer on these courses
 //! ```
 //!
-//! An event whose course is another than that of the event before it waits for that one, since nothing orders two partitions.
+//! An event whose course is another than that of the event before it waits for that one, since nothing orders
+//! two partitions.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -84,8 +85,8 @@ impl Waves {
         wave
     }
 
-    /// Of the last wave, the first events of keys where the producer was not known, as far as they were acked: there it is known
-    /// now. Some may not even have been sent.
+    /// Of the last wave, the first events of keys where the producer was not known, as far as they were
+    /// acked: there it is known now. Some may not even have been sent.
     pub(super) fn proof(&self, is_acked: impl Fn(usize) -> bool) -> impl Iterator<Item = usize> {
         self.ahead.iter().copied().filter(move |place| is_acked(*place))
     }

@@ -1,8 +1,9 @@
 //! What a stream dropped as a repeat, and whether that was to be expected.
 //!
-//! A stream acks a repeat as it acks a new event, with the word that it is one. On a later attempt, or of an event whose ack this
-//! process has not heard, that is what the id is for. On a first attempt it means that the stream got the id from elsewhere, so that
-//! what it holds may be something else than this event: that is told, and counted.
+//! A stream acks a repeat as it acks a new event, with the word that it is one. On a later attempt, or of an
+//! event whose ack this process has not heard, that is what the id is for. On a first attempt it means that
+//! the stream got the id from elsewhere, so that what it holds may be something else than this event: that is
+//! told, and counted.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use postrider_core::Delivery;
 
-/// Events of which this process does not know whether a stream has them. Beyond it nothing is told any more, since a repeat of an
-/// event that was forgotten would be told for no reason.
+/// Events of which this process does not know whether a stream has them. Beyond it nothing is told any more,
+/// since a repeat of an event that was forgotten would be told for no reason.
 const UNCERTAIN_MAX: usize = 65_536;
 
 #[derive(Debug, Default)]

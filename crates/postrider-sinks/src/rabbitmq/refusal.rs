@@ -13,8 +13,9 @@ pub(super) enum Refusal {
     Exchange,
     /// The channel was closed before it was the turn of this message.
     Collateral,
-    /// A message and the close of its channel crossed: the broker got it for a channel that it knew no more, and closed the
-    /// connection for that, with all channels. The client lets its answer to a close overtake what waits to be written.
+    /// A message and the close of its channel crossed: the broker got it for a channel that it knew no more,
+    /// and closed the connection for that, with all channels. The client lets its answer to a close overtake
+    /// what waits to be written.
     Crossing,
     /// The connection is gone.
     Connection,

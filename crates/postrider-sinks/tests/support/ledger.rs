@@ -106,8 +106,8 @@ impl Ledger {
         }
     }
 
-    /// Nothing that was acked is missing, events of a key come for the first time in their order, and what is there twice
-    /// was not acked at first. `held` is in the broker's order, at least for each key.
+    /// Nothing that was acked is missing, events of a key come for the first time in their order, and what is
+    /// there twice was not acked at first. `held` is in the broker's order, at least for each key.
     pub(crate) fn compare(&self, held: &[Held]) {
         let places: HashMap<String, usize> =
             self.emitted.iter().enumerate().map(|(place, delivery)| (delivery.dedup_id(), place)).collect();

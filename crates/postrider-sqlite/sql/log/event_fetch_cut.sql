@@ -1,6 +1,6 @@
--- Reads on in the log where a row holds more than SQLite may load for `event_fetch`: without what breaks a limit, and with the
--- length of each column. Slower by five calls a row.
--- Index: primary key. Locks: none; the snapshot ends with the call.
+-- Reads on in the log where a row holds more than SQLite may load for `event_fetch`: without what breaks a limit, and
+-- with the length of each column. Slower by five calls a row. Index: primary key. Locks: none; the snapshot ends with
+-- the call.
 select
     id,
     case

@@ -48,8 +48,8 @@ create table postrider_event (
 --     update postrider_idempotency set event_id = last_insert_rowid()
 --     where key = 'order-42-created' and event_id is null;
 --
--- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for as long
--- as its event is kept.
+-- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for
+-- as long as its event is kept.
 create table postrider_idempotency (
     key text primary key,
     event_id integer,
@@ -161,8 +161,8 @@ create index postrider_delivery_leased
 
 -- Mode queue: what was fed and is not done. A row stands for one event, or for a block of them: then `spans` names them
 -- as a JSON array of a first id and a length, and so on, and the row has the name of the first, also when that one has
--- left it since. `rank` is the priority turned round, so that one index has rows in the order in which they are claimed. A
--- dead letter is no row of this table but one of postrider_delivery, where people look for it.
+-- left it since. `rank` is the priority turned round, so that one index has rows in the order in which they are
+-- claimed. A dead letter is no row of this table but one of postrider_delivery, where people look for it.
 create table postrider_queued (
     subscription_id integer not null,
     event_id integer not null,
@@ -192,8 +192,8 @@ create table postrider_queued (
     constraint a_block_names_its_events check (events = 1 or spans is not null)
 ) strict, without rowid;
 
--- What may be claimed, in this order: what has not failed yet, and what has. Apart, so that a claim which wants few of those
--- that fail over and over need not walk over the rest of them.
+-- What may be claimed, in this order: what has not failed yet, and what has. Apart, so that a claim which wants few of
+-- those that fail over and over need not walk over the rest of them.
 create index postrider_queued_ready
     on postrider_queued (subscription_id, rank, virtual_time, event_id)
     where state = 'ready' and finished = 0;
@@ -278,8 +278,8 @@ create table postrider_attempt (
     primary key (subscription_id, event_id, attempt)
 ) strict, without rowid;
 
--- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there before
--- fires nothing.
+-- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there
+-- before fires nothing.
 create table postrider_schedule (
     id integer primary key autoincrement,
     name text not null,

@@ -1,7 +1,6 @@
--- Walks the log for retention: which events are old, and does a delivery or a queued row still need them? Within the reach
--- of a block that is queued nothing goes.
--- Index: primary key, and postrider_delivery_event, the primary key of queued rows and postrider_queued_block for each old
--- row. Locks: none.
+-- Walks the log for retention: which events are old, and does a delivery or a queued row still need them? Within the
+-- reach of a block that is queued nothing goes. Index: primary key, and postrider_delivery_event, the primary key of
+-- queued rows and postrider_queued_block for each old row. Locks: none.
 select
     event.id,
     event.created_at < ?2 as old,

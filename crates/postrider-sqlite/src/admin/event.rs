@@ -35,8 +35,8 @@ pub(crate) fn event_preview(conn: &Connection, id: EventId) -> Result<Option<Lis
         .doing("read an event")
 }
 
-/// All events that a connection sees, oldest first, those of its own transaction included that is not committed yet. It reads
-/// every one of them: for tests.
+/// All events that a connection sees, oldest first, those of its own transaction included that is not
+/// committed yet. It reads every one of them: for tests.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -158,8 +158,8 @@ pub(crate) fn event_count(conn: &Connection, after: EventId, before: EventId) ->
     Ok(newest.saturating_sub(oldest).saturating_add(1).max(0) as u64)
 }
 
-/// How many events behind an id a filter wants, and when the first of them was emitted. Beyond a limit it is an estimate, by the
-/// share of those that were looked at; never nothing where nobody has looked.
+/// How many events behind an id a filter wants, and when the first of them was emitted. Beyond a limit it is
+/// an estimate, by the share of those that were looked at; never nothing where nobody has looked.
 pub(crate) fn event_wanted(
     conn: &Connection,
     after: EventId,

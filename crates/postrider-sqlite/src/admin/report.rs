@@ -170,8 +170,8 @@ fn queue_report(
     Ok(())
 }
 
-/// What people did to a delivery, oldest first. What was done under the subscription's name before it was created was done to
-/// another one.
+/// What people did to a delivery, oldest first. What was done under the subscription's name before it was
+/// created was done to another one.
 fn action_list(conn: &Connection, event: &Event, subscription: &Subscription) -> Result<Vec<ActionReport>> {
     let read = |row: &Row<'_>| {
         let (action, detail): (String, Option<String>) = (row.get(2)?, row.get(3)?);

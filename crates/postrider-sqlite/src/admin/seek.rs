@@ -88,8 +88,9 @@ pub(crate) fn subscription_seek(
     Ok(position)
 }
 
-/// Takes out of the queue what lies above a position, since it will be fed again. Of a block that reaches over the position
-/// the part below stays, as it is: leased, if it was. Whoever has it is fenced from what is gone.
+/// Takes out of the queue what lies above a position, since it will be fed again. Of a block that reaches
+/// over the position the part below stays, as it is: leased, if it was. Whoever has it is fenced from what is
+/// gone.
 fn queue_cut(tx: &Transaction<'_>, subscription: SubscriptionId, position: Position) -> Result<()> {
     let what = "empty a queue above a position";
     let last = position.last_id;

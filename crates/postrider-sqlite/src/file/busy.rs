@@ -1,9 +1,9 @@
 //! How a lock is waited for.
 //!
-//! SQLite's own wait tries again after 1, 2, 5, 10 … 100 ms. Producers that commit one transaction after the other leave the
-//! writer lock free for some ten microseconds at a time, and two of them for less: a wait that looks so seldom meets one of
-//! these moments after seconds. It keeps no queue either, so that nobody's turn comes. This wait looks often, and not at equal
-//! distances, which might keep time with a producer.
+//! SQLite's own wait tries again after 1, 2, 5, 10 … 100 ms. Producers that commit one transaction after the
+//! other leave the writer lock free for some ten microseconds at a time, and two of them for less: a wait
+//! that looks so seldom meets one of these moments after seconds. It keeps no queue either, so that nobody's
+//! turn comes. This wait looks often, and not at equal distances, which might keep time with a producer.
 
 use std::time::{Duration, Instant};
 

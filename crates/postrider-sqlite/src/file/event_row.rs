@@ -1,8 +1,8 @@
 //! Reading an event out of a row, whatever its producer has put there.
 //!
-//! Rows that came by plain SQL are delivered as they are: text may be a blob, a payload may be a number,
-//! and bytes that are no UTF-8 are replaced. Failing on one of them would stop everything behind it. What breaks a limit comes
-//! with a flaw.
+//! Rows that came by plain SQL are delivered as they are: text may be a blob, a payload may be a number, and
+//! bytes that are no UTF-8 are replaced. Failing on one of them would stop everything behind it. What breaks
+//! a limit comes with a flaw.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use postrider_core::{Event, EventId, Headers, Key, Timestamp, limits};
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-/// The event in a row of the columns id, topic, type, key, payload, headers, created_at and due_at, and of the lengths of
-/// topic, type, key, payload and headers.
+/// The event in a row of the columns id, topic, type, key, payload, headers, created_at and due_at, and of
+/// the lengths of topic, type, key, payload and headers.
 pub(crate) fn event_read(row: &Row<'_>) -> rusqlite::Result<Event> {
     let topic = text(row.get_ref(1)?);
     let kind = kind(row, &topic)?;

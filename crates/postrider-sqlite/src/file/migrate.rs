@@ -30,8 +30,8 @@ pub fn migrations() -> &'static [Migration] {
     MIGRATIONS
 }
 
-/// The whole schema as a script, for those who run their migrations themselves, in a transaction of their tool. A store that
-/// finds the result has nothing left to do.
+/// The whole schema as a script, for those who run their migrations themselves, in a transaction of their
+/// tool. A store that finds the result has nothing left to do.
 pub fn schema_sql() -> String {
     MIGRATIONS.iter().map(|migration| migration.sql).collect::<Vec<_>>().join("\n")
 }

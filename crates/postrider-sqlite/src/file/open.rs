@@ -44,9 +44,10 @@ pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Makes an empty file that only its owner may read and write; SQLite gives its WAL the same mode. It is made beside its place
-/// and linked there, so that nobody has it open before that, and no descriptor of it is closed while SQLite may hold
-/// locks. Where that fails, SQLite makes the file, and says what is wrong if it cannot either.
+/// Makes an empty file that only its owner may read and write; SQLite gives its WAL the same mode. It is made
+/// beside its place and linked there, so that nobody has it open before that, and no descriptor of it is
+/// closed while SQLite may hold locks. Where that fails, SQLite makes the file, and says what is wrong if it
+/// cannot either.
 fn create_private(path: &Path) {
     let beside = path.with_added_extension(format!("new-{}", std::process::id()));
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);

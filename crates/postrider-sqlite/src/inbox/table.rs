@@ -29,7 +29,8 @@ pub struct InboxTable {
 impl InboxTable {
     /// Opens the file, and makes it if it is absent. A call waits for other writers for up to `busy_timeout`.
     ///
-    /// How others may read it meanwhile (`journal_mode`) is left as it is; a file that is made here has a write-ahead log.
+    /// How others may read it meanwhile (`journal_mode`) is left as it is; a file that is made here has a
+    /// write-ahead log.
     pub fn open(path: &Path, name: &TableName, busy_timeout: Duration) -> Result<Self> {
         let what = format!("open the inbox `{}`", path.display());
         if name.schema().is_some() {
@@ -78,13 +79,14 @@ impl InboxTable {
         tx.commit().doing(&what)
     }
 
-    /// Whether the path still names the file that was opened. One that was moved or removed would take events that nobody finds.
+    /// Whether the path still names the file that was opened. One that was moved or removed would take events
+    /// that nobody finds.
     pub fn is_in_place(&self) -> bool {
         metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file)
     }
 
-    /// Delivers a batch, and says how many of it were new. Durable on return. Some ids that were seen longer ago than `remember` are
-    /// forgotten.
+    /// Delivers a batch, and says how many of it were new. Durable on return. Some ids that were seen longer
+    /// ago than `remember` are forgotten.
     pub fn deliver(&mut self, batch: &[Delivery], remember: Duration) -> Result<u64, Refused> {
         self.try_deliver(batch, remember).map_err(|error| {
             let is_content = is_content(&error);
@@ -144,7 +146,8 @@ fn fit(statement: &str, name: &TableName) -> String {
     places.replace('\u{1}', &seen).replace('\u{2}', &index).replace('\u{3}', &event)
 }
 
-/// Whether SQLite objects to a value and not to the state of things: a constraint or a trigger of the receiver's, or its size.
+/// Whether SQLite objects to a value and not to the state of things: a constraint or a trigger of the
+/// receiver's, or its size.
 fn is_content(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),

@@ -1,9 +1,9 @@
 //! Reading on in the log.
 //!
-//! This is the path that every event takes, so a row costs no more than what it brings: the filter looks
-//! at SQLite's own memory, and only what is wanted is copied. SQLite loads a row whole; that it loads none that is far too
-//! large is its own limit on the length of a value, which costs nothing. A row above it is met once in a blue moon: then the
-//! same stretch is read by a statement that looks at lengths first.
+//! This is the path that every event takes, so a row costs no more than what it brings: the filter looks at
+//! SQLite's own memory, and only what is wanted is copied. SQLite loads a row whole; that it loads none that
+//! is far too large is its own limit on the length of a value, which costs nothing. A row above it is met
+//! once in a blue moon: then the same stretch is read by a statement that looks at lengths first.
 
 use std::sync::Arc;
 

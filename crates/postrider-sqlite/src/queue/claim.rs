@@ -1,13 +1,15 @@
 //! Claims: rows that a worker has under one lease, and how long it has them.
 //!
-//! Claims wait for each other at the writer lock, so no two of them can take the same row. Since the lock is what producers
-//! wait for too, a claim looks first whether there is anything to take, and reads the events after it has let go of it.
+//! Claims wait for each other at the writer lock, so no two of them can take the same row. Since the lock is
+//! what producers wait for too, a claim looks first whether there is anything to take, and reads the events
+//! after it has let go of it.
 //!
-//! *Time.* Leases are measured by the time since the machine started, which no clock setting moves. When the machine is
-//! started anew it begins at zero: a lease that would begin in the future is as good as none, see `claim_expired.sql`; the
-//! slack of one lease is for a clock that was read before another process wrote.
+//! *Time.* Leases are measured by the time since the machine started, which no clock setting moves. When the
+//! machine is started anew it begins at zero: a lease that would begin in the future is as good as none, see
+//! `claim_expired.sql`; the slack of one lease is for a clock that was read before another process wrote.
 //!
-//! *Durability.* A claim is flushed when it returns. Otherwise a power cut could take back the token, and give it to another.
+//! *Durability.* A claim is flushed when it returns. Otherwise a power cut could take back the token, and
+//! give it to another.
 
 use std::sync::Arc;
 
@@ -90,7 +92,8 @@ impl Claim {
         Ok(lease)
     }
 
-    /// The rows that come next, as far as they fit: those that have not failed, and some of those that have, in one order.
+    /// The rows that come next, as far as they fit: those that have not failed, and some of those that have,
+    /// in one order.
     fn pick(&self, conn: &Connection, events_max: usize) -> rusqlite::Result<Vec<Queued>> {
         let rows_max = self.ask.rows.min(limits::CLAIM_ROWS_MAX);
         let (mut events, mut bytes, mut again_left) = (0, 0, self.ask.again);

@@ -1,11 +1,12 @@
 //! Lanes of a queue: of one key, one at a time, or so many as the limit of a key says.
 //!
-//! Of the queued rows that stand in a lane at most one is its head: ready, due at a time, or leased. A dead letter that
-//! holds its key is a head too. All others wait, in the order of their turns, and whoever takes a head away makes the next
-//! one ready in the same transaction.
+//! Of the queued rows that stand in a lane at most one is its head: ready, due at a time, or leased. A dead
+//! letter that holds its key is a head too. All others wait, in the order of their turns, and whoever takes a
+//! head away makes the next one ready in the same transaction.
 //!
-//! Where keys have a limit and no order, a lane may have so many heads: neither a counter for each key, which every claim
-//! would have to write, nor a lane for each place, in which events would wait for a long one while other places are free.
+//! Where keys have a limit and no order, a lane may have so many heads: neither a counter for each key, which
+//! every claim would have to write, nor a lane for each place, in which events would wait for a long one
+//! while other places are free.
 
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;
@@ -78,8 +79,8 @@ pub(crate) fn queue_retune(tx: &Transaction<'_>, subscription: &Subscription) ->
     queue_mend(tx, subscription.id)
 }
 
-/// Gives every lane a head that has lost it. A seek takes heads away; nothing else should, but a lane without a head is one
-/// that nobody would ever look at again.
+/// Gives every lane a head that has lost it. A seek takes heads away; nothing else should, but a lane without
+/// a head is one that nobody would ever look at again.
 pub(crate) fn queue_mend(tx: &Transaction<'_>, subscription: SubscriptionId) -> Result<()> {
     // The first lane there can be, since the walk looks behind a lane.
     let mut last = Lane { key: Key::new(""), late: false };

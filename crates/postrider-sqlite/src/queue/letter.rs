@@ -1,4 +1,5 @@
-//! Dead letters of a queue. Nobody has the rest of their lanes in memory, so what is decided about them takes effect at once.
+//! Dead letters of a queue. Nobody has the rest of their lanes in memory, so what is decided about them takes
+//! effect at once.
 
 use bytes::Bytes;
 use postrider_core::queue::{Priority, Spans, Token};
@@ -23,8 +24,9 @@ pub(crate) struct Behind {
     pub(crate) now: Timestamp,
 }
 
-/// Queues the event of a dead letter again, with its attempts counted anew. One that held its lane is its head again; any
-/// other comes behind what waits there. Among the rows that are ready it comes as if it had been fed now.
+/// Queues the event of a dead letter again, with its attempts counted anew. One that held its lane is its
+/// head again; any other comes behind what waits there. Among the rows that are ready it comes as if it had
+/// been fed now.
 pub(crate) fn letter_replay(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,

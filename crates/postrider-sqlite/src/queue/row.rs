@@ -20,7 +20,8 @@ use crate::settle::due::edited;
 /// A row of the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Queued {
-    /// Its name: the first of the events that it had when it was fed. One that has left since is no part of it any more.
+    /// Its name: the first of the events that it had when it was fed. One that has left since is no part of
+    /// it any more.
     pub(crate) id: EventId,
     pub(crate) events: Spans,
     pub(crate) bytes: u32,
@@ -150,8 +151,8 @@ impl Queued {
         put().map(drop).doing("queue an event")
     }
 
-    /// Reads the columns event_id, spans, bytes, rank, virtual_time, tenant, key, late, turn, parks, state, due_at, token,
-    /// started, finished and edited_payload.
+    /// Reads the columns event_id, spans, bytes, rank, virtual_time, tenant, key, late, turn, parks, state,
+    /// due_at, token, started, finished and edited_payload.
     pub(crate) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let late = row.get(7)?;
         let key: Option<String> = row.get(6)?;

@@ -1,8 +1,8 @@
 //! What nobody comes back for, and what has waited for its time.
 //!
-//! A sweep that finds nothing writes nothing. One that finds much frees only so many rows, since producers wait for the same
-//! lock, and asks to be called again: a claim may be reaped in several sweeps. What is left of it is still leased, so its
-//! worker, should it live after all, is fenced row by row.
+//! A sweep that finds nothing writes nothing. One that finds much frees only so many rows, since producers
+//! wait for the same lock, and asks to be called again: a claim may be reaped in several sweeps. What is left
+//! of it is still leased, so its worker, should it live after all, is fenced row by row.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -126,8 +126,8 @@ fn reap(tx: &Transaction<'_>, subscription: SubscriptionId, token: Token, room: 
     Ok(forget(tx, subscription, Claims::One(token))? > 0)
 }
 
-/// Makes a row ready whose worker has ended. Of a block any event may have ended it, so each comes back alone; that it was
-/// begun is not known of any of them.
+/// Makes a row ready whose worker has ended. Of a block any event may have ended it, so each comes back
+/// alone; that it was begun is not known of any of them.
 pub(crate) fn free(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,

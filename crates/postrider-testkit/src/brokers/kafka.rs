@@ -44,8 +44,8 @@ pub struct Tls {
     pub certificate: String,
     /// Its key, in PKCS #8.
     pub key: String,
-    /// The authority that a client's certificate must be from, which every client then has to show; nobody is asked if there is
-    /// none.
+    /// The authority that a client's certificate must be from, which every client then has to show; nobody is
+    /// asked if there is none.
     pub clients: Option<String>,
 }
 

@@ -98,8 +98,8 @@ pub async fn shards_that_stand_apart_go_on_from_where_they_stand<R: Rig>(rig: &R
     Ok(())
 }
 
-/// Whoever holds shards that stand apart moves some of them before the others: none goes back by that, however often they
-/// change hands.
+/// Whoever holds shards that stand apart moves some of them before the others: none goes back by that,
+/// however often they change hands.
 pub async fn a_mark_takes_no_shard_back<R: Rig>(rig: &R) -> Kept {
     let (even, odd) = two(rig).await?;
     let mut emitted = many(rig).await?;
@@ -232,7 +232,8 @@ pub async fn a_survey_names_who_stands_and_who_holds<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// Who has given no sign since a member joined may be dead, and is told to it; a store that knows who lives names nobody.
+/// Who has given no sign since a member joined may be dead, and is told to it; a store that knows who lives
+/// names nobody.
 pub async fn a_survey_tells_who_is_silent<R: Rig>(rig: &R) -> Kept {
     let (even, odd) = two(rig).await?;
     let (evens, odds) = (even.hold().set(), odd.hold().set());

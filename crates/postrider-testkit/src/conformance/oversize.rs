@@ -68,8 +68,8 @@ fn everything() -> NewSubscription {
     NewSubscription::new(SUBSCRIPTION).start(Start::Now)
 }
 
-/// Each is read in its place, without what breaks a limit, and says which limit that is; its neighbours are as they were
-/// emitted.
+/// Each is read in its place, without what breaks a limit, and says which limit that is; its neighbours are
+/// as they were emitted.
 pub async fn an_event_that_breaks_a_limit_is_read_without_what_does<R: Rig>(rig: &R) -> Kept {
     let owner = Owner::create(rig.store(), everything()).await?;
     let before = rig.store().event_emit(vec![Event::new("order").key("a").payload("1")]).await?;

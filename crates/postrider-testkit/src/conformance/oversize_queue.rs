@@ -6,8 +6,8 @@ use super::oversize::{assert_small, plant, reason};
 use super::worker::{Worker, blocks, queue};
 use super::{Kept, Rig};
 
-/// A queue is fed with them like with others, whether they stand alone or in a block, and a claim brings them without what
-/// breaks a limit.
+/// A queue is fed with them like with others, whether they stand alone or in a block, and a claim brings them
+/// without what breaks a limit.
 pub async fn a_claimed_event_that_breaks_a_limit_comes_without_what_does<R: Rig<Store: QueueStore>>(
     rig: &R,
 ) -> Kept {

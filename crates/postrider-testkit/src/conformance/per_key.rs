@@ -81,7 +81,8 @@ pub async fn other_keys_do_not_wait<R: Rig<Store: QueueStore>>(rig: &R) -> Kept 
     is_sound(rig).await
 }
 
-/// A place is free for whoever is next as soon as one is done, is dead, or is no longer wanted, however long the others take.
+/// A place is free for whoever is next as soon as one is done, is dead, or is no longer wanted, however long
+/// the others take.
 pub async fn whoever_leaves_frees_a_place<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), limited(2)).await?;
     let ids = worker.emit(of_a(8)).await?;
@@ -119,7 +120,8 @@ pub async fn as_many_as_leave_come_next<R: Rig<Store: QueueStore>>(rig: &R) -> K
     is_sound(rig).await
 }
 
-/// Whatever waits for another attempt, or asked to be left alone, has no place; when its time has come it waits for one.
+/// Whatever waits for another attempt, or asked to be left alone, has no place; when its time has come it
+/// waits for one.
 pub async fn what_waits_for_its_time_has_no_place<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), limited(2)).await?;
     let ids = worker.emit(of_a(4)).await?;
@@ -268,8 +270,8 @@ pub async fn a_changed_limit_holds_at_once<R: Rig<Store: QueueStore>>(rig: &R) -
     is_sound(rig).await
 }
 
-/// Whoever feeds learns that keys have a limit now, or have none any more: its shards are taken from it. What was fed before
-/// such a limit has none.
+/// Whoever feeds learns that keys have a limit now, or have none any more: its shards are taken from it. What
+/// was fed before such a limit has none.
 pub async fn a_feeder_learns_of_a_limit<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let mut worker = Worker::create(rig.store(), queue().order(Order::None)).await?;
     let mut before = worker.emit(of_a(3)).await?;

@@ -61,7 +61,8 @@ pub async fn a_stale_token_writes_no_progress<R: Rig<Store: QueueStore>>(rig: &R
     Ok(())
 }
 
-/// What was said last is written when the handler ends, and stays for people to see, beside the result, until the event goes.
+/// What was said last is written when the handler ends, and stays for people to see, beside the result, until
+/// the event goes.
 pub async fn the_last_word_on_progress_stays<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let ids = worker.emit(events(2)).await?;

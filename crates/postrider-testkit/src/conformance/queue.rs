@@ -116,7 +116,8 @@ pub async fn a_claim_is_bounded<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// Of rows that have failed before, a claim brings no more than it is asked for; the others come meanwhile, and they stay.
+/// Of rows that have failed before, a claim brings no more than it is asked for; the others come meanwhile,
+/// and they stay.
 pub async fn a_claim_leaves_room_beside_what_has_failed<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let failing = worker.emit(events(6)).await?;

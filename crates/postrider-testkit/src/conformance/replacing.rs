@@ -74,7 +74,8 @@ pub async fn what_has_begun_goes_on<R: Rig<Store: QueueStore>>(rig: &R) -> Kept 
     worker.ack(&begun).await
 }
 
-/// What has failed waits like any other: a newer one spares it its next attempt. So does a dead letter that is replayed.
+/// What has failed waits like any other: a newer one spares it its next attempt. So does a dead letter that
+/// is replayed.
 pub async fn a_failed_event_may_be_replaced<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let older = worker.emit(vec![newest("a"), newest("b")]).await?;

@@ -96,8 +96,8 @@ pub async fn what_people_did_is_told_of_the_delivery<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A seek is told of the events that it passed over or brought back, and of none that was emitted later. What was done to a
-/// subscription that had the name before is of no concern.
+/// A seek is told of the events that it passed over or brought back, and of none that was emitted later. What
+/// was done to a subscription that had the name before is of no concern.
 pub async fn a_seek_is_told_of_the_events_that_it_touched<R: Rig>(rig: &R) -> Kept {
     rig.store().subscription_create(NewSubscription::new(SUBSCRIPTION)).await?;
     let events = emit_of(rig, "a", 3).await?;
@@ -270,7 +270,8 @@ pub async fn a_wake_is_a_hint<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A watch ends when something was emitted since it was given, and what was emitted before is read by a look that follows.
+/// A watch ends when something was emitted since it was given, and what was emitted before is read by a look
+/// that follows.
 pub async fn a_watch_misses_nothing<R: Rig>(rig: &R) -> Kept {
     let pace = rig.store().pace();
     assert!(pace.rest_max.is_none_or(|rest_max| rest_max >= pace.poll_max), "{pace:?}");

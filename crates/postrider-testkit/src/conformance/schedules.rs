@@ -137,7 +137,8 @@ pub async fn a_look_says_what_is_due_and_when_to_look_again<R: Rig>(rig: &R) -> 
     Ok(())
 }
 
-/// The event of a tick is the one that was put, with the schedule and the tick in its headers, and is delivered like any other.
+/// The event of a tick is the one that was put, with the schedule and the tick in its headers, and is
+/// delivered like any other.
 pub async fn a_tick_emits_what_was_put<R: Rig>(rig: &R) -> Kept {
     let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
     let put = rig.store().schedule_put(every_minute(), ACTOR).await?;
@@ -185,8 +186,8 @@ pub async fn a_tick_is_emitted_once_however_many_fire_it<R: Rig>(rig: &R) -> Kep
     Ok(())
 }
 
-/// Fault 73: somebody who was slow fires a tick that another has fired meanwhile. Nothing is emitted, and the schedule does
-/// not go back.
+/// Fault 73: somebody who was slow fires a tick that another has fired meanwhile. Nothing is emitted, and the
+/// schedule does not go back.
 pub async fn a_late_second_fire_changes_nothing<R: Rig>(rig: &R) -> Kept {
     rig.store().schedule_put(every_minute(), ACTOR).await?;
     rig.clock().advance(MINUTE);
@@ -318,8 +319,8 @@ pub async fn a_deleted_schedule_does_not_fire<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A schedule that is put again goes on where it stands, with what it has missed and its pause. Whoever fires what was there
-/// before fires nothing.
+/// A schedule that is put again goes on where it stands, with what it has missed and its pause. Whoever fires
+/// what was there before fires nothing.
 pub async fn a_replaced_schedule_goes_on<R: Rig>(rig: &R) -> Kept {
     let put = rig.store().schedule_put(every_minute(), ACTOR).await?;
     rig.clock().advance(MINUTE);

@@ -100,7 +100,8 @@ impl Queue {
         self.progress.insert(noted.event_id, ProgressReport { percent, note, at });
     }
 
-    /// The virtual time behind which rows come that are ready again: the least of those that are ready and have not failed.
+    /// The virtual time behind which rows come that are ready again: the least of those that are ready and
+    /// have not failed.
     fn front(&self) -> Option<i64> {
         let fresh = |row: &&Queued| row.standing == Standing::Ready && row.finished == 0;
         self.rows.values().filter(fresh).map(|row| row.virtual_time).min()

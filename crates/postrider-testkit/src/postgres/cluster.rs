@@ -1,8 +1,8 @@
 //! A folder with the data, the log and the socket of one server.
 //!
 //! `initdb` takes a second or two. It runs once a machine and release; clusters are copies of its result,
-//! which take a tenth of that. A copy is a thousand small files: on a busy disk it and each new database take up to eight
-//! times as long as in memory.
+//! which take a tenth of that. A copy is a thousand small files: on a busy disk it and each new database take
+//! up to eight times as long as in memory.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};

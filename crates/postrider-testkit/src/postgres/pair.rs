@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use super::{POLL_EVERY, START_MAX, Server, Settings, Version};
 
-/// A primary that writes all that replication slots need, and a standby that its commits wait for. From release 17 on the standby takes
-/// the slots over that are made for that, and nobody who follows one is told more than the standby has.
+/// A primary that writes all that replication slots need, and a standby that its commits wait for. From
+/// release 17 on the standby takes the slots over that are made for that, and nobody who follows one is told
+/// more than the standby has.
 #[derive(Debug)]
 pub struct Pair {
     /// None any more once the standby has taken over.
@@ -38,8 +39,8 @@ impl Pair {
         pair
     }
 
-    /// Waits until the standby can take over so many slots. They have to be moved on meanwhile by those who follow them: a
-    /// standby takes one over only from a place that it has.
+    /// Waits until the standby can take over so many slots. They have to be moved on meanwhile by those who
+    /// follow them: a standby takes one over only from a place that it has.
     pub fn until_taken_over(&self, slots: usize) {
         self.until("the standby has the slots", |pair| {
             // A place from which a slot can be read again, which a server otherwise writes four times a minute.

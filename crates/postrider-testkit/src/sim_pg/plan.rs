@@ -43,8 +43,8 @@ pub struct Plan {
     pub reach: i64,
     /// Whether leaves are rotated and emptied.
     pub retention: bool,
-    /// Probability per turn of an owner that its subscription is moved back. Not where leaves are emptied: what comes again
-    /// of a key then has gaps.
+    /// Probability per turn of an owner that its subscription is moved back. Not where leaves are emptied:
+    /// what comes again of a key then has gaps.
     pub seek: f64,
 }
 

@@ -170,8 +170,8 @@ impl Owner {
         }
     }
 
-    /// Settles all that was done, so that the next owner begins with what was not. What was read and not handed out stays
-    /// above the mark: an attempt that failed there is made again by the next one.
+    /// Settles all that was done, so that the next owner begins with what was not. What was read and not
+    /// handed out stays above the mark: an attempt that failed there is made again by the next one.
     async fn drain(&mut self) -> Result<(), Lost> {
         if self.world.has(Flaw::HandOverUnsettled) {
             return Ok(());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 use postrider_core::Timestamp;
 use postrider_core::time::Clock;
 
-/// The machine's time, put forward by as much as the test wants. It goes on by itself, as any clock. All clones are the same
-/// clock.
+/// The machine's time, put forward by as much as the test wants. It goes on by itself, as any clock. All
+/// clones are the same clock.
 ///
 /// ```
 /// use std::time::Duration;

@@ -58,8 +58,9 @@ impl<S: QueueStore> Inline<S> {
         self
     }
 
-    /// Delivers everything that is due now, what handlers emit meanwhile included. What failed waits for its retry, what is
-    /// due later for its time, and neither is waited for. Says what was delivered and what failed.
+    /// Delivers everything that is due now, what handlers emit meanwhile included. What failed waits for its
+    /// retry, what is due later for its time, and neither is waited for. Says what was delivered and what
+    /// failed.
     pub async fn run(&self) -> Result<Summary> {
         let mut all = Summary::default();
         for _ in 0..ROUNDS_MAX {

@@ -54,7 +54,8 @@ pub(super) async fn rates(url: &str, specs: &[SinkSpec], args: &BenchArgs) -> Re
     for (number, spec) in specs.iter().enumerate() {
         let sink = spec.open().await?;
         let (mut times, mut cpu) = (Rounds::default(), Rounds::default());
-        // Once without counting: a broker that has just been started, and pages that nobody has read yet, belong to neither.
+        // Once without counting: a broker that has just been started, and pages that nobody has read yet,
+        // belong to neither.
         relay(&store, &format!("sink-{number}"), sink.clone(), args).await?;
         bare::publish(spec, &deliveries, Moment::now).await?;
         for round in 0..ROUNDS {
@@ -137,7 +138,8 @@ async fn relay(store: &PostgresStore, name: &str, sink: AnySink, args: &BenchArg
     Ok(spent)
 }
 
-/// Events as they would come from the store: the same messages are made of them, to the byte but for their numbers and times.
+/// Events as they would come from the store: the same messages are made of them, to the byte but for their
+/// numbers and times.
 fn from_memory(store: &PostgresStore, events: usize, payload: &Bytes) -> Vec<Delivery> {
     let origin = Arc::new(Origin { subscription: "bench".to_owned(), store_id: store.id() });
     let delivery = |number: usize| {
@@ -159,8 +161,8 @@ fn from_memory(store: &PostgresStore, events: usize, payload: &Bytes) -> Vec<Del
     (0..events).map(delivery).collect()
 }
 
-/// Producers at full speed, one event a transaction, while the relay sends to Kafka: does it keep up, and how long after COMMIT
-/// is an event acked? Beside it the acks of a bare producer that sends as many a second.
+/// Producers at full speed, one event a transaction, while the relay sends to Kafka: does it keep up, and how
+/// long after COMMIT is an event acked? Beside it the acks of a bare producer that sends as many a second.
 pub(super) async fn latencies(url: &str, specs: &[SinkSpec], seconds: u64) -> Result<Vec<Measure>> {
     let Some(spec) = specs.iter().find(|spec| spec.kind() == "kafka") else { return Ok(Vec::new()) };
     let store = PostgresStore::open(PostgresOptions::from_url(url)?).await?;

@@ -8,9 +8,10 @@
 //!                                     └ the route is gone          ─► drains
 //! ```
 //!
-//! Why a delivery begins anew: its runtime takes a subscription's settings when it takes shards, and cannot change a sink.
-//! A drain finishes what was handed out and settles it, and the next one begins after that, so that nothing is lost and
-//! nothing is delivered twice. Of mode `queue`, workers look at most of their tuning every ten seconds by themselves.
+//! Why a delivery begins anew: its runtime takes a subscription's settings when it takes shards, and cannot
+//! change a sink. A drain finishes what was handed out and settles it, and the next one begins after that, so
+//! that nothing is lost and nothing is delivered twice. Of mode `queue`, workers look at most of their tuning
+//! every ten seconds by themselves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

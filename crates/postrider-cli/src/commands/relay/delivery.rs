@@ -21,7 +21,8 @@ use crate::commands::subscription;
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(500);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(15);
 
-/// The sinks that are open. Routes with the same sink share it, since two writers of one file would tear each other's lines.
+/// The sinks that are open. Routes with the same sink share it, since two writers of one file would tear each
+/// other's lines.
 #[derive(Clone, Default)]
 pub(crate) struct Sinks(Arc<Mutex<Vec<Place>>>);
 

@@ -1,7 +1,8 @@
 //! A file that holds this process's number while it runs, for scripts that signal it.
 //!
-//! The process that has the file keeps it locked, so that of two that start at once one has it. It is opened without following
-//! a link, and what holds anything but a process's number is somebody else's and stays as it is.
+//! The process that has the file keeps it locked, so that of two that start at once one has it. It is opened
+//! without following a link, and what holds anything but a process's number is somebody else's and stays as
+//! it is.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};

@@ -120,7 +120,8 @@ fn steps() -> impl Strategy<Value = Vec<i64>> {
     prop::collection::vec(step, 1..12)
 }
 
-/// Looks at a schedule while the clock moves by `steps`, and after each until nothing is due. The ticks that were emitted.
+/// Looks at a schedule while the clock moves by `steps`, and after each until nothing is due. The ticks that
+/// were emitted.
 fn looks(
     schedule: &mut Schedule,
     mut now: Timestamp,

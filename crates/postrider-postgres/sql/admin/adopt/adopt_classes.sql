@@ -1,7 +1,6 @@
--- The classes of the events with ids above $6 and up to $7, each with the least of its ids. A class is named by which places
--- in the log cover it, one digit a place. Places: windows $1 to $2, read up to $3. Events with ids above $4, or from after
--- $5, were written on this server and are covered by none.
--- Index: the leaves' primary keys. Locks: none.
+-- The classes of the events with ids above $6 and up to $7, each with the least of its ids. A class is named by which
+-- places in the log cover it, one digit a place. Places: windows $1 to $2, read up to $3. Events with ids above $4, or
+-- from after $5, were written on this server and are covered by none. Index: the leaves' primary keys. Locks: none.
 select covered_by, min(id)
 from (
     select event.id, coalesce((

@@ -1,6 +1,6 @@
--- Leased rows under no claim, lanes that have no head, or several although keys have an order, and such in which a row waits
--- that should have come before the head, of each subscription.
--- Index: primary keys; it walks all queues. Locks: none.
+-- Leased rows under no claim, lanes that have no head, or several although keys have an order, and such in which a row
+-- waits that should have come before the head, of each subscription. Index: primary keys; it walks all queues. Locks:
+-- none.
 with lane as materialized (
     select subscription.name, subscription.order_rule, queued.subscription_id, queued.key, queued.late,
         count(*) filter (where queued.state <> 'w') as heads,

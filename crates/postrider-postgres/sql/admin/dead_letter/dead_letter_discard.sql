@@ -1,6 +1,6 @@
--- Gives dead letters up. The row of one that nothing waits for goes; one that holds its lane is left to the owner to let
--- it leave, since only owners move lanes.
--- Index: primary key. Locks: the rows; the locks of their subscriptions are held.
+-- Gives dead letters up. The row of one that nothing waits for goes; one that holds its lane is left to the owner to
+-- let it leave, since only owners move lanes. Index: primary key. Locks: the rows; the locks of their subscriptions are
+-- held.
 with
 letter as (
     select *

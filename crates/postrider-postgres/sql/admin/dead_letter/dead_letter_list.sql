@@ -1,5 +1,5 @@
--- Dead letters, oldest event first, with edited payloads, or with the first $6 characters of them as bytes. A range of subscriptions and of events is one or all of them.
--- Index: delivery_dead. Locks: none.
+-- Dead letters, oldest event first, with edited payloads, or with the first $6 characters of them as bytes. A range of
+-- subscriptions and of events is one or all of them. Index: delivery_dead. Locks: none.
 select
     delivery.subscription_id,
     subscription.name,

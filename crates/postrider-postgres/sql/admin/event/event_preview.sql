@@ -1,6 +1,5 @@
--- What listings show of some events, from one leaf or kept after it was emptied: the first 4,096 characters of payloads, as bytes,
--- and headers if they are no longer than that.
--- Index: primary keys. Locks: none.
+-- What listings show of some events, from one leaf or kept after it was emptied: the first 4,096 characters of
+-- payloads, as bytes, and headers if they are no longer than that. Index: primary keys. Locks: none.
 select id, topic, type, key, null::json as payload,
     case
         when size <= 1048580

@@ -1,5 +1,5 @@
--- Of the first $3 events behind $1, up to $2, in one leaf, those that a position does not cover, by topic and type; and how many
--- were looked at and up to which id. $5 is null where the position stands at a moment and not within a window.
+-- Of the first $3 events behind $1, up to $2, in one leaf, those that a position does not cover, by topic and type; and
+-- how many were looked at and up to which id. $5 is null where the position stands at a moment and not within a window.
 -- Index: the leaf's primary key. Locks: none.
 select
     topic,

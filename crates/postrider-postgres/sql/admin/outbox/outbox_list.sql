@@ -1,6 +1,5 @@
--- The outbox tables whose rows become events of the store in schema $1. Partitions have triggers of their own, which go with the
--- one of their table.
--- Index: none. Locks: none.
+-- The outbox tables whose rows become events of the store in schema $1. Partitions have triggers of their own, which go
+-- with the one of their table. Index: none. Locks: none.
 select attached.tgrelid::regclass::text
 from pg_catalog.pg_trigger as attached
 inner join pg_catalog.pg_proc as made on made.oid = attached.tgfoid

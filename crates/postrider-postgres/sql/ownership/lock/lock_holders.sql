@@ -1,6 +1,5 @@
--- Who holds advisory locks of this store: those who keep others from some, and those who have no business with them, since none of
--- its roles is theirs. The last column says which.
--- Index: none. Locks: none.
+-- Who holds advisory locks of this store: those who keep others from some, and those who have no business with them,
+-- since none of its roles is theirs. The last column says which. Index: none. Locks: none.
 with key as (
     select 1::smallint as kind, class.oid::bigint as class
     from unnest(array['postrider.shard'::regclass, 'postrider.position_table'::regclass, 'postrider.meta'::regclass])

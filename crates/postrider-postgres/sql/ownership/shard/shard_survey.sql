@@ -1,5 +1,5 @@
--- Who stands for a subscription and lives in the eyes of member $2, by shard the owner that lives, and the shards of owners that
--- have not beaten since $2 joined: a clock that was set back meanwhile makes fewer of them, never more.
+-- Who stands for a subscription and lives in the eyes of member $2, by shard the owner that lives, and the shards of
+-- owners that have not beaten since $2 joined: a clock that was set back meanwhile makes fewer of them, never more.
 -- Index: primary keys. Locks: none.
 select
     array(

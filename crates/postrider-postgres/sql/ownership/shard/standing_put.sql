@@ -1,6 +1,6 @@
--- Says that a member wants a part of a subscription's shards. Said again it writes nothing, and neither does a member that is
--- just being forgotten, nor one of a subscription that is just being deleted.
--- Index: primary keys. Locks: shared ones that keep both from going until it is written, the first time.
+-- Says that a member wants a part of a subscription's shards. Said again it writes nothing, and neither does a member
+-- that is just being forgotten, nor one of a subscription that is just being deleted. Index: primary keys. Locks:
+-- shared ones that keep both from going until it is written, the first time.
 insert into postrider.standing (subscription_id, member_id)
 select found.subscription_id, found.member_id
 from (

@@ -1,11 +1,12 @@
--- Leases rows in the order of rank, virtual time and event: at most $2 rows, of $3 events and $4 bytes give or take the last;
--- of those that have failed before at most $9. Of each rank ($5) it begins at the virtual time ($6, for those that have
--- failed $10) below which there is nothing to find. The token is larger than any that these rows had, and than any of an
--- earlier instant. Says whether the subscription is paused; no row comes back if it is gone.
+-- Leases rows in the order of rank, virtual time and event: at most $2 rows, of $3 events and $4 bytes give or take the
+-- last; of those that have failed before at most $9. Of each rank ($5) it begins at the virtual time ($6, for those
+-- that have failed $10) below which there is nothing to find. The token is larger than any that these rows had, and
+-- than any of an earlier instant. Says whether the subscription is paused; no row comes back if it is gone.
 --
--- What is picked is materialized: a plan that joined it otherwise could pick more than the limit. It is looked up by arrays,
--- not by a join, whose plan would depend on what was last known of a table that fills and empties.
--- Index: queued_ready, queued_again, then the primary key. Locks: the picked rows; those that are in somebody's hands are passed over.
+-- What is picked is materialized: a plan that joined it otherwise could pick more than the limit. It is looked up by
+-- arrays, not by a join, whose plan would depend on what was last known of a table that fills and empties. Index:
+-- queued_ready, queued_again, then the primary key. Locks: the picked rows; those that are in somebody's hands are
+-- passed over.
 with
 now as materialized (select postrider.clock() as at),
 subscription as (

@@ -1,5 +1,6 @@
--- Lets heads wait that a lower limit of keys has no room for. What is leased comes first, and what is just being claimed stays.
--- Index: queued_head; it walks the heads of all lanes. Locks: the rows; the buckets of all lanes are held.
+-- Lets heads wait that a lower limit of keys has no room for. What is leased comes first, and what is just being
+-- claimed stays. Index: queued_head; it walks the heads of all lanes. Locks: the rows; the buckets of all lanes are
+-- held.
 with
 surplus as materialized (
     select event_id

@@ -1,12 +1,12 @@
--- Makes ready what waits in lanes that may have several heads: where keys have a limit and no order. Nobody who claims looks
--- below the front.
+-- Makes ready what waits in lanes that may have several heads: where keys have a limit and no order. Nobody who claims
+-- looks below the front.
 --
--- Whoever has taken heads away ($4 says how many) does not see who else is doing so, and replaces what it took, no more:
--- side by side they make no more ready than they take. Only if that is more than a limit which was lowered allows, fewer are
--- made ready, and by one who is alone with the lane's bucket: two who saw each other's heads would leave the lane with none.
--- Whoever has taken none (null) is the only one who fills these lanes, and fills them up.
--- Index: queued_head, queued_lane, then primary keys. Locks: the promoted rows; those that somebody else is making ready are
--- passed over. The buckets of the lanes ($5) are held.
+-- Whoever has taken heads away ($4 says how many) does not see who else is doing so, and replaces what it took, no
+-- more: side by side they make no more ready than they take. Only if that is more than a limit which was lowered
+-- allows, fewer are made ready, and by one who is alone with the lane's bucket: two who saw each other's heads would
+-- leave the lane with none. Whoever has taken none (null) is the only one who fills these lanes, and fills them up.
+-- Index: queued_head, queued_lane, then primary keys. Locks: the promoted rows; those that somebody else is making
+-- ready are passed over. The buckets of the lanes ($5) are held.
 with
 most as materialized (
     select coalesce(per_key, 2147483647) as heads

@@ -1,6 +1,5 @@
--- Notes that claims have so many rows and events less, and forgets those that have none. Rows that they have got instead of a
--- block are added.
--- Index: primary key. Locks: the claims.
+-- Notes that claims have so many rows and events less, and forgets those that have none. Rows that they have got
+-- instead of a block are added. Index: primary key. Locks: the claims.
 with
 closed as materialized (
     select *

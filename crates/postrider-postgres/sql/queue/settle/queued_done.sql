@@ -1,6 +1,6 @@
--- Removes leased rows that are done, and what is left of their claims. Lanes that lose their head by it are told: the next row
--- must be looked for by a later statement, which sees what was fed before the locks were free.
--- Index: primary keys. Locks: the rows, their claims.
+-- Removes leased rows that are done, and what is left of their claims. Lanes that lose their head by it are told: the
+-- next row must be looked for by a later statement, which sees what was fed before the locks were free. Index: primary
+-- keys. Locks: the rows, their claims.
 with
 ours as materialized (
     select queued.*

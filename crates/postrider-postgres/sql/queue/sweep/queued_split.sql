@@ -1,6 +1,6 @@
--- Takes a block apart that is ours: the events that are named stay, each as a row of its own, as the block was or as they are
--- told: ready ('r'), due after a while ('d'), or leased on under the same token ('l').
--- Index: primary keys. Locks: the row, which is ours already.
+-- Takes a block apart that is ours: the events that are named stay, each as a row of its own, as the block was or as
+-- they are told: ready ('r'), due after a while ('d'), or leased on under the same token ('l'). Index: primary keys.
+-- Locks: the row, which is ours already.
 with
 block as (
     delete from postrider.queued

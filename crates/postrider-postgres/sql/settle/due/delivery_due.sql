@@ -1,6 +1,6 @@
--- Rows that are due, of the shards whose bits are set in $5 or of all, and not in the owner's memory, soonest first, each with what waits behind it if it is the head
--- of its lane. One statement, so that a head and its followers are of one moment.
--- Index: delivery_due, then delivery_lane for each head. Locks: none.
+-- Rows that are due, of the shards whose bits are set in $5 or of all, and not in the owner's memory, soonest first,
+-- each with what waits behind it if it is the head of its lane. One statement, so that a head and its followers are of
+-- one moment. Index: delivery_due, then delivery_lane for each head. Locks: none.
 with due as materialized (
     select event_id, key, late, turn, parks, state, attempts, edited_payload, edited_payload_bytes,
         row_number() over (order by due_at, event_id) as run

@@ -1,8 +1,9 @@
--- What some role could plant in `public` where it may create: functions and operators under the names of the server's own, for
--- types for which the server has none of exactly that kind, so that they would be the better match. Each raises an
--- error, and leaves its number in the sequence `planted_call`, which no rollback undoes.
+-- What some role could plant in `public` where it may create: functions and operators under the names of the server's
+-- own, for types for which the server has none of exactly that kind, so that they would be the better match. Each
+-- raises an error, and leaves its number in the sequence `planted_call`, which no rollback undoes.
 --
--- To be run as a superuser in an empty database; it takes some seconds, so that databases are copied from the one that it was run in.
+-- To be run as a superuser in an empty database; it takes some seconds, so that databases are copied from the one that
+-- it was run in.
 begin;
 set local search_path = pg_catalog;
 set local check_function_bodies = off;

@@ -103,10 +103,11 @@ impl Lanes {
         }
     }
 
-    /// How long a hand-out may hold the mark. What passes it costs a row for each of its events and parks their keys, whose later
-    /// events then cost rows as well: worth it for a single event that keeps thousands from being settled. A batch is waited for,
-    /// unless that takes long: others have done half of the span by then, and wait no longer than it takes. (A sink whose first
-    /// batches waited a second for their connections wrote 100,000 rows and more for 500,000 events, and was many times slower for it.)
+    /// How long a hand-out may hold the mark. What passes it costs a row for each of its events and parks
+    /// their keys, whose later events then cost rows as well: worth it for a single event that keeps
+    /// thousands from being settled. A batch is waited for, unless that takes long: others have done half of
+    /// the span by then, and wait no longer than it takes. (A sink whose first batches waited a second for
+    /// their connections wrote 100,000 rows and more for 500,000 events, and was many times slower for it.)
     fn patience(&self, ticket: usize, slow_after: Duration) -> Duration {
         let parts = &self.running[ticket].parts;
         let is_batch =

@@ -30,9 +30,10 @@ impl Lanes {
 
     /// The next hand-out of a line, if anything is ready in it.
     ///
-    /// Several lanes in it share it: a batch that holds all of a few lanes leaves older events of others behind, and keeps a
-    /// receiver waiting that takes one event of a key at a time. But not all lanes go into one batch, so that several can be on
-    /// their way. What is left over once nothing else is ready goes to those that are in it.
+    /// Several lanes in it share it: a batch that holds all of a few lanes leaves older events of others
+    /// behind, and keeps a receiver waiting that takes one event of a key at a time. But not all lanes go
+    /// into one batch, so that several can be on their way. What is left over once nothing else is ready goes
+    /// to those that are in it.
     pub(crate) fn hand_out(&mut self, class: Class, shape: Shape, now: Duration) -> Option<HandOut> {
         let mut parts = Parts::new();
         let mut left = shape.events;
@@ -55,9 +56,9 @@ impl Lanes {
         self.start(parts, now)
     }
 
-    /// The next hand-out for transactional handlers, whose own event must be the next that the mark passes: a row, of those
-    /// first that have not failed, or the first event in the order of the log. What has failed and all else take turns; a probe
-    /// is made by what has not failed, if there is any.
+    /// The next hand-out for transactional handlers, whose own event must be the next that the mark passes: a
+    /// row, of those first that have not failed, or the first event in the order of the log. What has failed
+    /// and all else take turns; a probe is made by what has not failed, if there is any.
     pub(crate) fn hand_out_in_order(&mut self, probes: bool, now: Duration) -> Option<HandOut> {
         self.turns(probes).into_iter().find_map(|class| {
             loop {

@@ -76,8 +76,9 @@ impl Leases {
         self.blocks.iter().find(unfinished).map(|(since, _)| *since + slow_after)
     }
 
-    /// Everything that can be settled now. The result must be settled, or settled again until it is: this memory has moved
-    /// on. A block that was claimed longer than `slow_after` ago does not wait for the rest of its events.
+    /// Everything that can be settled now. The result must be settled, or settled again until it is: this
+    /// memory has moved on. A block that was claimed longer than `slow_after` ago does not wait for the rest
+    /// of its events.
     pub(crate) fn compose(&mut self, now: Duration, slow_after: Duration) -> QueueSettle {
         while let Some((since, key)) = self.blocks.front().copied() {
             let unfinished = self.rows.contains_key(&key);

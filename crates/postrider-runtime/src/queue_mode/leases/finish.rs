@@ -192,8 +192,8 @@ impl Leases {
         outs
     }
 
-    /// A claim is lost: all of it is forgotten. Returns the hand-outs whose futures must be dropped; what they hold of other
-    /// claims is handed out again.
+    /// A claim is lost: all of it is forgotten. Returns the hand-outs whose futures must be dropped; what
+    /// they hold of other claims is handed out again.
     pub(crate) fn lose(&mut self, token: Token) -> Vec<usize> {
         let outs = self.doubt(token);
         let rows = self.claims.remove(&token).map(|claim| claim.rows).unwrap_or_default();

@@ -209,8 +209,8 @@ impl<S: QueueStore> Queue<S> {
             return;
         }
         let rows = self.leases.unsettled(now, SLOW_AFTER);
-        // Whoever has nothing else to do settles at once if somebody may wait for it: a lane, or a worker that is kept from
-        // claiming by a limit.
+        // Whoever has nothing else to do settles at once if somebody may wait for it: a lane, or a worker
+        // that is kept from claiming by a limit.
         let queue = &self.subscription.tuning.queue;
         let awaited =
             self.subscription.order == Order::Key || queue.per_key.is_some() || queue.total.is_some();

@@ -1,5 +1,5 @@
-//! The end of a worker's loop: nothing is begun, what has not begun is given back, what runs is finished or cut off, all of
-//! it is settled.
+//! The end of a worker's loop: nothing is begun, what has not begun is given back, what runs is finished or
+//! cut off, all of it is settled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +32,15 @@ impl<S: QueueStore> Queue<S> {
 
     /// A worker that runs until nothing is left finds out whether that is so:
     ///
-    /// 1. Everything that was committed before has been fed: the feeder has come to the end of the log, and has ended.
-    /// 2. A sweep that began after that has found no row whose time has come, no claim whose lease has run out, and no lane
-    ///    that somebody had in hand.
-    /// 3. With nothing in hand and nothing to settle, a claim that began after that has looked at everything, not only where
-    ///    there was something to find lately, and has brought nothing.
+    /// 1. Everything that was committed before has been fed: the feeder has come to the end of the log, and
+    ///    has ended.
+    /// 2. A sweep that began after that has found no row whose time has come, no claim whose lease has run
+    ///    out, and no lane that somebody had in hand.
+    /// 3. With nothing in hand and nothing to settle, a claim that began after that has looked at everything,
+    ///    not only where there was something to find lately, and has brought nothing.
     ///
-    /// Whatever is settled after (2) or (3) puts them off. So each row that could be delivered would have been found by (3), unless
-    /// another process has it in hand, which then sees to it.
+    /// Whatever is settled after (2) or (3) puts them off. So each row that could be delivered would have
+    /// been found by (3), unless another process has it in hand, which then sees to it.
     pub(super) fn look_for_the_end(&mut self) {
         if !self.context.until_idle || self.end.is_some() || !self.context.fed.over.is_cancelled() {
             return;

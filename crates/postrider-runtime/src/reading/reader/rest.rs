@@ -6,9 +6,9 @@
 //!     └─────────────┴───────┴──────────┘ anything new, a wake, or the longest rest is over
 //! ```
 //!
-//! Only a reader that has come to its longest wait goes this way, so that one that is busy pays nothing for it. The watch
-//! says nothing about what was there before it was given: so there is one more look, and it must have begun
-//! afterwards.
+//! Only a reader that has come to its longest wait goes this way, so that one that is busy pays nothing for
+//! it. The watch says nothing about what was there before it was given: so there is one more look, and it
+//! must have begun afterwards.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -6,8 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use postrider_core::LogStore;
 
-/// A wake that is asked for before a read begins, and kept. A store wakes those who wait at that moment; a reader that began to
-/// wait after its read would miss the events of that time, and find them only when it polls again.
+/// A wake that is asked for before a read begins, and kept. A store wakes those who wait at that moment; a
+/// reader that began to wait after its read would miss the events of that time, and find them only when it
+/// polls again.
 #[derive(Default)]
 pub(crate) enum Wake {
     #[default]

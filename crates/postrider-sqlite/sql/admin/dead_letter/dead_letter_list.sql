@@ -1,5 +1,5 @@
--- Dead letters, oldest event first, with the beginning of edited payloads. A range of subscriptions and of events is one or all of them.
--- Index: postrider_delivery_dead. Locks: none.
+-- Dead letters, oldest event first, with the beginning of edited payloads. A range of subscriptions and of events is
+-- one or all of them. Index: postrider_delivery_dead. Locks: none.
 select
     delivery.subscription_id,
     subscription.name,

@@ -1,6 +1,5 @@
--- What a listing shows of an event: the beginning of its payload, headers only if they are short, and the length of each
--- column.
--- Index: primary key. Locks: none.
+-- What a listing shows of an event: the beginning of its payload, headers only if they are short, and the length of
+-- each column. Index: primary key. Locks: none.
 select
     id,
     case

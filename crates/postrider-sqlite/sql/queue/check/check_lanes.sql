@@ -1,6 +1,5 @@
--- Lanes of a queue that have no head, or several although keys have an order (?2). A head is a queued row that does not wait, or
--- a dead letter that holds its key.
--- Index: none; it walks all rows that park. Locks: none.
+-- Lanes of a queue that have no head, or several although keys have an order (?2). A head is a queued row that does not
+-- wait, or a dead letter that holds its key. Index: none; it walks all rows that park. Locks: none.
 select key, sum(head)
 from (
     select key, late, state <> 'waiting' as head

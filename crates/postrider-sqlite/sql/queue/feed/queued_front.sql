@@ -1,5 +1,5 @@
--- The least virtual time among what is ready and has not failed. The index has it for each rank, of which there are few.
--- Index: postrider_queued_ready, once for each rank. Locks: none.
+-- The least virtual time among what is ready and has not failed. The index has it for each rank, of which there are
+-- few. Index: postrider_queued_ready, once for each rank. Locks: none.
 with recursive rank(level) as (
     values (?2)
     union all

@@ -1,5 +1,5 @@
--- The blocks among whose events one may be, nearest first: they begin before it, and end at it or behind it.
--- Index: postrider_queued_block, as far back as the widest block reaches, which postrider_queued_reach says. Locks: none.
+-- The blocks among whose events one may be, nearest first: they begin before it, and end at it or behind it. Index:
+-- postrider_queued_block, as far back as the widest block reaches, which postrider_queued_reach says. Locks: none.
 select
     event_id, spans, bytes, rank, virtual_time, tenant, key, late, turn, parks, state, due_at, token, started, finished,
     edited_payload

@@ -61,7 +61,8 @@ impl Queue {
 }
 
 impl Progress {
-    /// Keeps to a limit per key that has changed: what it allows is ready, and what it does not waits, unless it is leased.
+    /// Keeps to a limit per key that has changed: what it allows is ready, and what it does not waits, unless
+    /// it is leased.
     pub(in super::super) fn queue_retune(&mut self) {
         self.queue.heads_max = heads_max(&self.subscription);
         for lane in self.queue.lanes() {
