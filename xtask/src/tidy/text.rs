@@ -99,7 +99,7 @@ mod tests {
             ("a.md", format!("{long}\n| {long} |\n```\n{long}\n```\n{long}\n"), &["a.md:1", "a.md:6"][..]),
             (
                 "a.rs",
-                format!("/// {long}\n/// ```\n/// {long}\nfn a() {{}}\n//! {long}\n"),
+                format!("/// {long}\n/// ```\n/// {long}\nfn a() {{}}\n// {long}\n"),
                 &["a.rs:1", "a.rs:5"],
             ),
             ("a.sql", format!("-- {long}\nselect '{long}'\n"), &["a.sql:1"]),
