@@ -302,7 +302,7 @@ pub struct Scratch {
     client: Client,
     name: String,
     url: String,
-    /// Who it belongs to, if not to whoever made it.
+    /// The role that owns it, if that is not the login that created it.
     role: Option<String>,
 }
 

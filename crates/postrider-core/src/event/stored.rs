@@ -77,7 +77,7 @@ pub struct Lengths {
     pub headers: u64,
     /// Of the payload.
     pub payload: u64,
-    /// Not bytes, but how many payloads there are where a row can have two; 0 if nobody has counted.
+    /// Not bytes, but the number of payloads, where a row can have two; 0 if the store does not count them.
     pub payloads: u64,
 }
 
