@@ -1,6 +1,6 @@
 -- Emits one event that has an idempotency key, and returns the first one's id if the key is taken. A function, since
--- one statement cannot do it: its snapshot does not show the row that it had to wait for.
--- Index: primary keys of the idempotency key and of the leaf. Locks: waits for whoever emits with the same key.
+-- one statement cannot do it: its snapshot does not show the row that it had to wait for. Index: primary keys of the
+-- idempotency key and of the leaf. Locks: waits for a transaction that emits with the same key.
 select postrider.event_emit(
     topic => $1,
     type => $2,

@@ -1,5 +1,5 @@
--- Emits many events of which some have an idempotency key, one after the other.
--- Index: primary keys of the idempotency key and of the leaf. Locks: waits for whoever emits with the same key.
+-- Emits many events of which some have an idempotency key, one after the other. Index: primary keys of the idempotency
+-- key and of the leaf. Locks: waits for a transaction that emits with the same key.
 select postrider.event_emit(
     topic => topic,
     type => type,

@@ -1,6 +1,6 @@
 -- Emits many events of which some have an idempotency key, one after the other, for clients that can bind no arrays but
--- those of payloads: the rest comes as JSON.
--- Index: primary keys of the idempotency key and of the leaf. Locks: waits for whoever emits with the same key.
+-- those of payloads: the rest comes as JSON. Index: primary keys of the idempotency key and of the leaf. Locks: waits
+-- for a transaction that emits with the same key.
 select postrider.event_emit(
     topic => topic,
     type => type,

@@ -1,6 +1,5 @@
--- Waits for the WAL to be on disk up to $1: one row if it is. The server looks a thousand times, about 0.1 ms,
--- which is what asking it once more would take on the way alone. Whoever has to wait learns on the way whether it still
--- works for the subscription.
+-- Waits for the WAL to be on disk up to $1: one row if it is. The server looks a thousand times, about 0.1 ms, because
+-- one more round trip would take as long. A reader that waits also learns whether it still works for the subscription.
 -- Index: primary key of subscription. Locks: none.
 select subscription.fence, subscription.paused_at is not null
 from (

@@ -1,7 +1,6 @@
--- A look at the log's end: the sequence, then the next xid, then how far the WAL has come. The statement's own
--- snapshot was taken before all of these. The transaction must have no xid and must not have looked before: the
--- next xid is frozen within one.
--- Whoever works for a subscription learns on the way whether it still may.
+-- A look at the log's end: the sequence, then the next xid, then how far the WAL has come. The statement's own snapshot
+-- was taken before all of these. The transaction must have no xid and must not have looked before: the next xid is
+-- frozen within one. A reader that works for a subscription also learns whether it still may.
 --
 -- The sequence must be read by pg_sequence_last_value, which locks its page. A plain select does not, and at every 32nd
 -- draw the row says for a moment that 32 more were drawn, which is what goes into the WAL: a reader that believes it

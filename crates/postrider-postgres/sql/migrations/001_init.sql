@@ -12,9 +12,9 @@ create function postrider.clock() returns timestamptz
 language sql volatile parallel safe
 return pg_catalog.clock_timestamp();
 
--- Whether the lease of a member lasts. Where the clock was set back, beats lie in the future, and nobody should wait
--- until it has caught up; but those who live need a lease to beat again. So whoever has seen a steady clock since
--- `steady_since`, for a lease or longer, takes such a member for dead; others do not.
+-- Whether the lease of a member lasts. Where the clock was set back, beats lie in the future, and no member should wait
+-- until the clock has caught up; but members that live need a lease to beat again. So a member that has seen a steady
+-- clock since `steady_since`, for a lease or longer, takes such a member for dead; others do not.
 create function postrider.lives(beat_at timestamptz, lease interval, steady_since timestamptz) returns boolean
 language sql volatile parallel safe
 return postrider.clock() <= beat_at + lease
@@ -157,8 +157,8 @@ create table postrider.kept_event (
 -- What makes a repeated emit harmless. A second producer with the same key waits for the first to end: the
 -- only wait between producers.
 --
--- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for
--- as long as its event is kept.
+-- A key whose `until` is over is free: the next emit with it takes the row over. Without `until` it is taken for as
+-- long as its event is kept.
 create table postrider.idempotency (
     key text primary key,
     event_id bigint,
@@ -183,7 +183,7 @@ create table postrider.subscription (
     order_rule text not null,
     on_dead text not null,
     tuning json not null,
-    -- How many events of a key may be in somebody's hands, if keys have a limit.
+    -- How many events of a key may be leased at a time, if keys have a limit.
     per_key integer generated always as ((tuning -> 'queue'::text ->> 'per_key'::text)::integer) stored,
     shard_count smallint not null,
     created_at timestamptz not null,
@@ -232,10 +232,9 @@ create unlogged table postrider.era (
     constraint there_is_one_era check (current)
 );
 
--- How far shards have come. Rows are appended, never updated: under an old snapshot that somebody holds for
--- hours, a row that is updated ten times a second becomes slower and slower. The newest row that names a shard
--- counts. Of the two tables one is written; now and then the other one takes what still counts over from it and
--- it is truncated.
+-- How far shards have come. Rows are appended, never updated: under an old snapshot that a session holds for hours, a
+-- row that is updated ten times a second becomes slower and slower. The newest row that names a shard counts. Of the
+-- two tables one is written; now and then the other one takes what still counts over from it and it is truncated.
 --
 -- A row is complete in itself. `to_*` is a moment of the log: what was visible, the fact (next_xid, seq), and the
 -- facts that bound where transactions lie that ran then. Without `from_snapshot` everything visible at that
@@ -332,8 +331,8 @@ create table postrider.attempt (
 -- (hints.rs). There is no foreign key: it would cost more than the row. Rows die young, and vacuum may come as often as
 -- it is worth it.
 --
--- What is fed into the lane of a key that has an order gets its turn from a sequence. So turns grow in a lane, and
--- whoever knows one that has come need not look before it (floors.rs).
+-- What is fed into the lane of a key that has an order gets its turn from a sequence. So turns grow in a lane, and a
+-- worker that knows one that has come need not look before it (floors.rs).
 create sequence postrider.queued_n;
 
 create table postrider.queued (
@@ -396,8 +395,7 @@ where key is not null and parks and state <> 'w';
 create index queued_lane on postrider.queued (subscription_id, key, late, turn, event_id)
 where key is not null and parks and state = 'w';
 
--- How far those who claim have come with each rank: nobody need look below it, and what is ready again is put behind
--- it.
+-- How far claims have come with each rank: no claim need look below it, and rows that are ready again go behind it.
 create table postrider.queue_front (
     subscription_id bigint not null,
     rank smallint not null,
@@ -444,8 +442,8 @@ create table postrider.result (
     primary key (subscription_id, event_id)
 );
 
--- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there
--- before fires nothing.
+-- What is emitted at which times. A schedule that is replaced gets a new id, so that a relay that fires the old one
+-- fires nothing.
 create table postrider.schedule (
     id bigint generated always as identity primary key,
     name text not null,
@@ -470,7 +468,7 @@ create table postrider.schedule (
 -- Which one is next.
 create index schedule_next on postrider.schedule (next_at) where paused_at is null;
 
--- Slots that are being made: until their log was read up to where they begin, nobody may go by them.
+-- Slots that are being made: until the log was read up to where a slot begins, no relay may rely on it.
 create table postrider.new_slot (
     name text primary key
 );
@@ -654,8 +652,8 @@ create function postrider.emit_bytes(
 language sql volatile
 as 'select postrider.event_emit($1, $2, $3::pg_catalog.text, null, $4, $5, $6, $7, $8, $9, $10)';
 
--- Fires a schedule: moves it on from where it was seen and emits its event for each tick, if nobody else has, it is not
--- paused and it has not been replaced.
+-- Fires a schedule: moves it on from where it was seen and emits its event for each tick, if no other process has, it
+-- is not paused and it has not been replaced.
 --
 -- Of several that come at once the first has the row; the others wait for it to commit and then find that the schedule
 -- has moved on. It runs with the rights of the schema's owner, so that relays can emit what people have put, and
@@ -733,7 +731,7 @@ begin
 end
 $$;
 
--- A dump does not carry what a materialized view holds: whoever restores it draws another token. A copy of the files, a
+-- A dump does not carry what a materialized view holds: a restored database draws another token. A copy of the files, a
 -- standby and `pg_upgrade` keep it, as they keep the numbers of transactions.
 create materialized view postrider.server_token as select pg_catalog.gen_random_uuid() as token;
 
@@ -741,9 +739,10 @@ create materialized view postrider.server_token as select pg_catalog.gen_random_
 --
 -- On another timeline of the same server the positions are as consistent as the events: the log goes on. But ids of
 -- events that did not make it here are issued again, so that what deduplicates by them must be able to tell the two
--- apart: the store gets a new identity. On another server the xids mean nothing, and somebody has to say what this is.
+-- apart: the store gets a new identity. On another server the xids mean nothing, and an operator has to adopt the
+-- store.
 --
--- It runs with the rights of the schema's owner, so that whoever comes first after a failover can do it, and decides by
+-- It runs with the rights of the schema's owner, so that the first process after a failover can call it, and decides by
 -- itself.
 create function postrider.identify(out store_id text, out is_home boolean)
 language plpgsql volatile security definer
@@ -777,7 +776,7 @@ revoke execute on function postrider.identify from public;
 
 revoke execute on function postrider.fire from public;
 
--- Whoever may emit is told so by name; see the guide for a producer's grants.
+-- The right to emit is granted by name; see the guide for a producer's grants.
 do $$
 declare
     emits regprocedure;
@@ -799,15 +798,15 @@ $$;
 -- there as well: in the order of their ids if these are numbers, else in the order in which the table has them. How
 -- many those were.
 --
--- The trigger's function is made for the table's columns and runs with the rights of whoever calls this, so that those
--- who write into the table need none on the log. So it must run nothing that belongs to the table's owner, who may give
--- a column another type at any time, with casts to text, json or bytea of his own. A value reaches only functions that
+-- The trigger's function is made for the table's columns and runs with the rights of the role that calls this, so that
+-- writers of the table need none on the log. So it must run nothing that belongs to the table's owner, who may give a
+-- column another type at any time, with casts to text, json or bytea of his own. A value reaches only functions that
 -- take it as it is: `is null`, `pg_typeof`, and `format`, which calls the output function of its type. Output functions
 -- are the server's own or a superuser's, for domains, enums and composites too. No cast, no assignment and no `to_json`
 -- is applied to it. Policies of the table would be code of its owner as well: a table that has some for its reader is
 -- refused, by `row_security`.
 --
--- Making the trigger waits for all who write into the table, and they wait for it.
+-- Making the trigger waits for all writers of the table, and they wait for it.
 create function postrider.outbox_attach(
     source regclass,
     id_column text default 'id',
@@ -1178,19 +1177,19 @@ begin
 end
 $$;
 
--- Whose handlers may ack is told so by name.
+-- The right to ack is granted by name.
 revoke execute on function postrider.ack from public;
 
 -- Wakes relays that sleep. It is called after each statement that emits, once `postrider store wake notify` has made
 -- the trigger `wake`; without it nothing calls this.
 --
--- The lock says whether somebody sleeps, and to whoever is about to that an emit is under way: the protocol is at the
--- head of sentry.rs. While nobody sleeps, it costs 3 µs a statement and notifies nobody, since commits that notify
--- wait for each other. A wake may be lost, so that it is left out while the server's queue is filling up: a full
--- one would make the producer fail.
+-- The lock says whether a relay sleeps. To a relay that is about to sleep it says that an emit is under way: the
+-- protocol is at the head of sentry.rs. While no relay sleeps, the trigger costs 3 µs a statement and does not notify,
+-- because commits that notify wait for each other. A wake may be lost, so that it is left out while the server's queue
+-- is filling up: a full one would make the producer fail.
 --
--- It runs with its caller's rights and looks up no name in a schema that somebody could fill: all of them are
--- written out, since pinning the path would double its cost.
+-- It runs with its caller's rights and looks up no name in a schema that another role could fill: all names are written
+-- out, because pinning the path would double its cost.
 create function postrider.wake() returns trigger
 language plpgsql volatile
 as $$

@@ -1,5 +1,5 @@
--- Makes a role that nobody can log in as, unless there is one of its name, and takes from it whatever it may do with
--- this store: afterwards it may do what is granted to it below, and nothing that was granted before.
+-- Makes a role without login, unless the name exists, and revokes all its rights on this store. Afterwards it has the
+-- rights that are granted below, and none that were granted before.
 do $$
 begin
     if not exists (select from pg_catalog.pg_roles where rolname = role_text) then

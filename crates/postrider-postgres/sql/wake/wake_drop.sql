@@ -1,3 +1,3 @@
--- Makes producers wake nobody.
--- Index: none. Locks: the log's table against everybody, who it waits for and who wait for it; the leaves not.
+-- Makes producers stop waking relays. Index: none. Locks: the log's table against all sessions, which it waits for and
+-- which wait for it; the leaves not.
 drop trigger if exists wake on postrider.event

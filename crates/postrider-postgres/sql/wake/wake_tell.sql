@@ -1,5 +1,5 @@
--- Wakes relays that sleep, whoever they are, when the transaction commits; nobody if the server's queue is filling up.
--- Index: pg_trigger's own. Locks: the server's notification queue at commit.
+-- Wakes all relays that sleep when the transaction commits, unless the server's queue is filling up. Index:
+-- pg_trigger's own. Locks: the server's notification queue at commit.
 select pg_notify(concat('postrider_', tgrelid), '')
 from pg_catalog.pg_trigger
 where tgrelid = 'postrider.event'::regclass

@@ -1,5 +1,5 @@
--- Moves a schedule on from where it was seen, unless somebody else has, and says what it emits.
--- Index: primary key. Locks: the writer lock.
+-- Moves a schedule on from where it was seen, unless another process has, and returns the event to emit. Index: primary
+-- key. Locks: the writer lock.
 update postrider_schedule
 set next_at = ?3,
     ticked_at = coalesce(?4, ticked_at)

@@ -1,5 +1,5 @@
--- The last id that was issued, the newest event, and when a position was last written.
--- Index: primary keys. Locks: none; nobody writes.
+-- The last id that was issued, the newest event, and when a position was last written. Index: primary keys. Locks:
+-- none, because no session writes meanwhile.
 select coalesce(pg_catalog.pg_sequence_last_value('postrider.event_id_seq'::regclass), 0),
     coalesce((select max(id) from postrider.event), 0),
     greatest(

@@ -1,5 +1,5 @@
 -- Gives the events with ids above $6 and up to $7 the new xids $9 of their classes, whose names $8 are as in
--- adopt_classes. Index: the leaves' primary keys. Locks: the rows; nobody writes.
+-- adopt_classes. Index: the leaves' primary keys. Locks: the rows; no other session writes meanwhile.
 update postrider.event as event
 set xid = class.xid
 from unnest($8::text[], $9::xid8[]) as class (covered_by, xid)

@@ -1,5 +1,5 @@
--- Registers a process, if the schema still suits programs of its version.
--- Index: primary keys. Locks: none; whoever would raise the oldest version waits for the transaction.
+-- Registers a process, if the schema still suits programs of its version. Index: primary keys. Locks: none; a migration
+-- that would raise the oldest version waits for the transaction.
 insert into postrider.member (name, joined_at, beat_at, steady_since, lease, version)
 select $1, postrider.clock(), postrider.clock(), postrider.clock(), $2, $3
 from postrider.meta

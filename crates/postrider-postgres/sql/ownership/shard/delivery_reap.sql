@@ -1,6 +1,5 @@
 -- Makes leased rows of the shards whose bits are set in $2 pending and due at once, when their owner has changed. No
--- attempt is counted.
--- Index: delivery_leased. Locks: the rows; nobody else writes those of these shards.
+-- attempt is counted. Index: delivery_leased. Locks: the rows; no other member writes rows of these shards.
 update postrider.delivery
 set state = 'pending',
     due_at = postrider.clock()

@@ -1,5 +1,5 @@
--- Takes shards of a subscription whose bits are set in $3 from a member, or from whoever holds them.
--- Index: primary key. Locks: the rows; the member's lock is held, or the subscription's.
+-- Takes shards of a subscription whose bits are set in $3 from a member, or from any member. Index: primary key. Locks:
+-- the rows; the member's lock is held, or the subscription's.
 update postrider.shard
 set member_id = null,
     epoch = epoch + 1

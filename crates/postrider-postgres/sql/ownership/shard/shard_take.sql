@@ -1,6 +1,5 @@
--- Gives shards of a subscription to a member: those whose bits are set in $3 and that nobody holds, or one of the
--- members $4, whose locks are held. The new epochs fence whoever held them.
--- Index: primary key. Locks: the rows.
+-- Gives shards of a subscription to a member: those whose bits are set in $3 and that no member holds, or one of the
+-- members $4, whose locks are held. The new epochs fence the former owners. Index: primary key. Locks: the rows.
 update postrider.shard
 set member_id = $2,
     epoch = epoch + 1

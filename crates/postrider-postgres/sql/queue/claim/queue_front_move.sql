@@ -1,5 +1,5 @@
--- Says how far somebody has come with each rank, and learns how far all have.
--- Index: primary key. Locks: the rows, for an instant; those who are in somebody's hands are left for the next time.
+-- Stores how far a worker has come with each rank, and returns how far all workers have. Index: primary key. Locks: the
+-- rows, for an instant; rows that another transaction has locked are left for the next time.
 with moved as (
     update postrider.queue_front as front
     set front = known.low

@@ -5,8 +5,8 @@
 --
 -- What is picked is materialized: a plan that joined it otherwise could pick more than the limit. It is looked up by
 -- arrays, not by a join, whose plan would depend on what was last known of a table that fills and empties. Index:
--- queued_ready, queued_again, then the primary key. Locks: the picked rows; those that are in somebody's hands are
--- passed over.
+-- queued_ready, queued_again, then the primary key. Locks: the picked rows; rows that another transaction has locked
+-- are passed over.
 with
 now as materialized (select postrider.clock() as at),
 subscription as (

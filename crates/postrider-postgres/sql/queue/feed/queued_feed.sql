@@ -1,11 +1,11 @@
 -- Feeds rows. A delayed one enters its lane when its time has come. Of the others that have a lane, the first becomes
--- its head: unless it is behind another one here, or somebody is there already, or somebody is just leaving: then its
--- bucket is not among those that were taken, and the next sweep looks at it again. Where keys have a limit and no
--- order, so many become heads. Where they have an order, lanes are looked at from their floors on ($16), before which
--- nothing is left, and a row gets its turn here. What is returned is the floor of each lane from now on, in the order
+-- its head: unless it is behind another one here, or the lane has a head already, or a settle is just taking the head
+-- away. In the last case its bucket is not among the locked ones, and the next sweep looks at it again. Where keys have
+-- a limit and no order, so many become heads. Where they have an order, lanes are looked at from their floors on ($16),
+-- before which nothing is left, and a row gets its turn here. Returns the floor of each lane from now on, in the order
 -- of the first rows of lanes; null where it is not known.
 --
--- Whether somebody is there is asked with a limit: `exists` may be planned as one look at the whole table. Index:
+-- The look for an existing head has a limit: `exists` may be planned as one look at the whole table. Index:
 -- queued_head, queued_lane, delivery_head; each row enters the primary key and one or two others. Locks: the new rows;
 -- the subscription's lock is held, which makes turns grow in the order in which feeds are committed.
 with

@@ -1,11 +1,11 @@
--- Makes ready what waits in lanes that may have several heads: where keys have a limit and no order. Nobody who claims
--- looks below the front.
+-- Makes ready what waits in lanes that may have several heads: where keys have a limit and no order. No claim looks
+-- below the front.
 --
--- Whoever has taken heads away ($4 says how many) does not see who else is doing so, and replaces what it took, no
--- more: side by side they make no more ready than they take. Only if that is more than a limit which was lowered
--- allows, fewer are made ready, and by one who is alone with the lane's bucket: two who saw each other's heads would
--- leave the lane with none. Whoever has taken none (null) is the only one who fills these lanes, and fills them up.
--- Index: queued_head, queued_lane, then primary keys. Locks: the promoted rows; those that somebody else is making
+-- A caller that has taken heads away ($4 says how many) does not see other such transactions, and replaces what it
+-- took, no more: side by side they make no more ready than they take. Only if a lowered limit allows fewer are fewer
+-- made ready, by a caller that has the lane's bucket exclusively, because two that saw each other's heads would leave
+-- the lane with none. A caller that has taken none (null) is the only one that fills these lanes, and fills them up.
+-- Index: queued_head, queued_lane, then primary keys. Locks: the promoted rows; rows that another transaction is making
 -- ready are passed over. The buckets of the lanes ($5) are held.
 with
 most as materialized (

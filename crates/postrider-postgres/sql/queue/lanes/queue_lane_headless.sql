@@ -1,5 +1,6 @@
--- Lanes of a subscription in which rows wait for nobody: they have no head, or fewer than they may have where keys have
--- a limit and no order. Index: queued_lane, queued_head; it walks the subscription's lanes. Locks: none.
+-- Lanes of a subscription in which rows wait without a reason: the lanes have no head, or fewer heads than they may
+-- have where keys have a limit and no order. Index: queued_lane, queued_head; it walks the subscription's lanes. Locks:
+-- none.
 with most as materialized (
     select case when order_rule = 'key' then 1 else coalesce(per_key, 2147483647) end as heads
     from postrider.subscription

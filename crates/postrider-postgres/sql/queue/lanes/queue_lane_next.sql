@@ -1,6 +1,6 @@
 -- Gives lanes that have no head one: the first row that waits. Of each lane it looks from its floor on ($4), before
--- which nothing is left. Nobody who claims looks below the front. Index: queued_lane, queued_head, delivery_head, then
--- primary keys. Locks: the promoted rows; the buckets of the lanes are held.
+-- which nothing is left. No claim looks below the front. Index: queued_lane, queued_head, delivery_head, then primary
+-- keys. Locks: the promoted rows; the buckets of the lanes are held.
 with first as materialized (
     select waiting.event_id
     from unnest($2::text[], $3::boolean[], $4::bigint[]) as lane (key, late, floor)

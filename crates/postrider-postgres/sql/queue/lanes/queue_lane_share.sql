@@ -1,6 +1,5 @@
--- Keeps rows from being fed into lanes until the transaction ends: whoever takes a head away looks for the next one
--- undisturbed. In one order for all.
--- Index: none. Locks: an advisory lock for each bucket of lanes, shared.
+-- Keeps rows from being fed into lanes until the transaction ends: a settle that takes a head away looks for the next
+-- one undisturbed. In one order for all. Index: none. Locks: an advisory lock for each bucket of lanes, shared.
 select pg_advisory_xact_lock_shared(
     (('postrider.queued'::regclass::oid::bigint + $1::bigint * 7919) % 2147483647)::integer, bucket
 )

@@ -1,7 +1,7 @@
 -- Sends dead letters of queues round again, ready, or waiting in their lane until the next statement has looked at it.
 -- One that holds its lane keeps its place; any other goes to the end: by a turn that is drawn where keys have an order,
--- in a late lane behind all that has come due, else behind all that was emitted ($3). Nobody who claims looks below the
--- front. Index: primary keys. Locks: the rows; the locks of their subscriptions are held.
+-- in a late lane behind all that has come due, else behind all that was emitted ($3). No claim looks below the front.
+-- Index: primary keys. Locks: the rows; the locks of their subscriptions are held.
 with
 now as materialized (select postrider.clock() as at),
 gone as (

@@ -1,5 +1,4 @@
--- A row that is in nobody's hands.
--- Index: primary key. Locks: the row.
+-- A row that is not leased. Index: primary key. Locks: the row.
 select event_id
 from postrider.queued
 where subscription_id = $1

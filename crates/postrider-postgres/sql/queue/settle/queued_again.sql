@@ -1,6 +1,5 @@
 -- Puts rows back that are ours: for another attempt, at once or after a while, for which they leave their lanes if keys
--- have no order ($5). Nobody who claims looks below the front. Index: primary keys. Locks: the rows, which are ours
--- already.
+-- have no order ($5). No claim looks below the front. Index: primary keys. Locks: the rows, which are ours already.
 update postrider.queued as queued
 set leased = false,
     started = queued.started - case when said.failed then 0 else 1 end,

@@ -1,5 +1,5 @@
--- Claims of a subscription whose lease has run out. Index: none: there are as many claims as are in somebody's hands.
--- Locks: the claims; those that are in somebody's hands are passed over.
+-- Claims of a subscription whose lease has run out. Index: none, because the table holds live claims only. Locks: the
+-- claims; claims that another transaction has locked are passed over.
 select token, rows, cancelled
 from postrider.claim
 where subscription_id = $1

@@ -1,5 +1,5 @@
--- Makes rows ready again whose lease is gone. Nobody who claims looks below the front.
--- Index: primary keys. Locks: the rows, which are locked already.
+-- Makes rows ready again whose lease is gone. No claim looks below the front. Index: primary keys. Locks: the rows,
+-- which are locked already.
 update postrider.queued as queued
 set leased = false,
     virtual_time = greatest(

@@ -1,5 +1,5 @@
--- Those of some rows that are leased under a token; those that are in somebody's hands just now are passed over.
--- Index: primary key. Locks: the rows.
+-- Those of some rows that are leased under a token; rows that another transaction has locked are passed over. Index:
+-- primary key. Locks: the rows.
 select event_id, key, late, turn, parks, spans
 from postrider.queued
 where subscription_id = $1

@@ -1,5 +1,5 @@
--- How many of some rows are leased under a token, whoever has them in hand.
--- Index: primary key. Locks: none.
+-- How many of some rows are leased under a token, locked by another transaction or not. Index: primary key. Locks:
+-- none.
 select count(*)
 from postrider.queued
 where subscription_id = $1

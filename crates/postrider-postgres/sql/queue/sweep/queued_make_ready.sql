@@ -1,5 +1,5 @@
--- Makes rows ready whose time has come; those with a lane that they had not entered wait in it ($3). Nobody who claims
--- looks below the front. Index: primary keys. Locks: the rows, which are locked already.
+-- Makes rows ready whose time has come; those with a lane that they had not entered wait in it ($3). No claim looks
+-- below the front. Index: primary keys. Locks: the rows, which are locked already.
 update postrider.queued as queued
 set state = case when queued.event_id = any($3::bigint[]) then 'w' else 'r' end,
     parks = queued.key is not null,

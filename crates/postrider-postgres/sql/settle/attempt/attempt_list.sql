@@ -1,5 +1,5 @@
--- What happened at the last attempts of some deliveries, newest first. A replay counts attempts anew, so time decides.
--- Index: primary key. Locks: none.
+-- What happened at the last attempts of some deliveries, newest first. A replay starts counting attempts again, so time
+-- decides. Index: primary key. Locks: none.
 select recent.*
 from unnest($1::bigint[], $2::bigint[]) as wanted (subscription_id, event_id)
 cross join lateral (

@@ -1,5 +1,5 @@
--- What happened at each attempt, newest first. A replay counts attempts anew, so time decides.
--- Index: primary key. Locks: none.
+-- What happened at each attempt, newest first. A replay starts counting attempts again, so time decides. Index: primary
+-- key. Locks: none.
 select attempt, started_at, took_us, member, error
 from postrider_attempt
 where subscription_id = ?1

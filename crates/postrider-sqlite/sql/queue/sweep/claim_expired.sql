@@ -1,5 +1,5 @@
--- Claims whose lease has run out, and such as were made by another clock: before the machine was started anew.
--- Index: none; a row is a claim that is being worked on. Locks: none.
+-- Claims whose lease has run out, and claims by another clock: from before the machine restarted. Index: none; a row is
+-- a claim that is being worked on. Locks: none.
 select token
 from postrider_claim
 where subscription_id = ?1
