@@ -16,7 +16,6 @@ use crate::replication::Large;
 use crate::server::pooler::Pooler;
 use crate::server::statement::Schema;
 use crate::server::tls::Tls;
-use crate::wal::{OverBudget, Source};
 
 /// How a [`PostgresStore`](crate::PostgresStore) is opened.
 ///
@@ -53,6 +52,39 @@ pub enum Durability {
     /// Whatever the producers wait for. For those that all commit synchronously, or when a delivered event
     /// may vanish.
     Trust,
+}
+
+/// Where the log is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// In its table, by asking.
+    #[default]
+    Poll,
+    /// In the server's write-ahead log, through a replication slot, and in the table whenever that cannot be.
+    Wal,
+}
+
+/// What to do about a slot for which the server keeps more of its log than the budget.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum OverBudget {
+    /// Tell people, and go on.
+    #[default]
+    Alarm,
+    /// Read the table, and leave the slot to whoever looks after the server.
+    Leave,
+    /// Read the table, and drop the slot. It is made anew once the server can make one.
+    Drop,
+}
+
+/// What to do about a server on which producers can prepare their transactions. PostgreSQL refuses to prepare one
+/// that notifies, so that producers who do would fail whenever relays sleep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum TwoPhase {
+    /// Not to let producers wake relays there.
+    #[default]
+    Refuse,
+    /// Nothing: those of this store never do.
+    Unused,
 }
 
 impl PostgresOptions {

@@ -28,7 +28,7 @@ use crate::log::fetch::SharedTail;
 use crate::log::holding::Holdings;
 use crate::log::log_rows::Appetite;
 use crate::log::straggler::Stragglers;
-use crate::options::PostgresOptions;
+use crate::options::{PostgresOptions, Source, TwoPhase};
 use crate::queue::floors::Floors;
 use crate::queue::hints::Hints;
 use crate::retention::prune;
@@ -39,8 +39,8 @@ use crate::server::pooler::Way;
 use crate::server::session::{Role, Session};
 use crate::server::statement::Schema;
 use crate::wake::sentry::Sentry;
-use crate::wake::{TwoPhase, tell};
-use crate::wal::{Reading, Source, Wal};
+use crate::wake::tell;
+use crate::wal::{Reading, Wal};
 use crate::{emit, wake, wal};
 
 /// What people look at: in one transaction, so that all of it is read on one connection.

@@ -10,18 +10,8 @@ use postrider_core::{Error, Result};
 
 use crate::admin::audit::Entry;
 use crate::error::Doing;
+use crate::options::TwoPhase;
 use crate::server::session::Tx;
-
-/// What to do about a server on which producers can prepare their transactions. PostgreSQL refuses to prepare one
-/// that notifies, so that producers who do would fail whenever relays sleep.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum TwoPhase {
-    /// Not to let producers wake relays there.
-    #[default]
-    Refuse,
-    /// Nothing: those of this store never do.
-    Unused,
-}
 
 /// What people have chosen.
 pub(crate) async fn wake_get(tx: &Tx<'_>) -> Result<Wake> {

@@ -35,27 +35,17 @@ use tokio::sync::Notify;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::options::Source;
 use crate::server::statement::WalPlace;
 use crate::store::Inner;
 use inbox::Inbox;
 
-pub use budget::OverBudget;
 pub(crate) use budget::slots;
 pub(crate) use remove::source_drop;
 pub(crate) use switch::{Switches, switches};
 
 /// Longest silence between two looks at the table. It finds what a stream that has died unnoticed does not tell.
 pub(crate) const TABLE_EVERY: Duration = Duration::from_secs(1);
-
-/// Where the log is read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// In its table, by asking.
-    #[default]
-    Poll,
-    /// In the server's write-ahead log, through a replication slot, and in the table whenever that cannot be.
-    Wal,
-}
 
 /// Refuses a source that follows the write-ahead log of a server that does not tell how far that has come.
 pub(crate) fn source_check(source: Source, wal: WalPlace) -> Result<()> {

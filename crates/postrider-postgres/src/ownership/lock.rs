@@ -22,6 +22,9 @@ use crate::error::Doing;
 use crate::server::link::Link;
 use crate::server::session::{Ask, Tx};
 
+/// How long a table is waited for. Statements that want the table next wait behind this one.
+pub(crate) const LOCK_TIMEOUT: &str = "set local lock_timeout = '200ms'";
+
 /// Keeps positions from appearing below what retention is about to remove: taken by retention, and by whoever
 /// creates a subscription or moves it back.
 pub(crate) async fn lock_retention(tx: &Tx<'_>) -> Result<()> {

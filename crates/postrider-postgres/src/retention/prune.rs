@@ -29,7 +29,7 @@ use crate::admin::event::{LogEnd, log_end};
 use crate::admin::subscription::subscription_list;
 use crate::error::Doing;
 use crate::log::turn::Turn;
-use crate::ownership::lock::lock_retention;
+use crate::ownership::lock::{LOCK_TIMEOUT, lock_retention};
 use crate::queue::letters::block_open;
 use crate::retention::ring::{Rotation, leaf_is_empty, ring_rotate};
 use crate::server::link::Link;
@@ -37,9 +37,6 @@ use crate::server::session::Tx;
 use crate::server::values::{At, SnapshotValue};
 use crate::settle::position::{SHARDS, position_newest};
 use crate::settle::position_swap::position_swap;
-
-/// How long a table is waited for, and with us whoever wants it next.
-pub(crate) const LOCK_TIMEOUT: &str = "set local lock_timeout = '200ms'";
 
 /// Rows of queues whose events are copied out of a leaf; more of them keep it.
 const QUEUED_KEPT_MAX: i64 = 10_000;

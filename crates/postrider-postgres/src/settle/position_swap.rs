@@ -18,8 +18,7 @@ use tokio_postgres::Row;
 use tracing::debug;
 
 use crate::error::Doing;
-use crate::ownership::lock::lock_retention;
-use crate::retention::prune::LOCK_TIMEOUT;
+use crate::ownership::lock::{LOCK_TIMEOUT, lock_retention};
 use crate::server::link::Link;
 use crate::server::session::Tx;
 use crate::server::statement::PositionTable;

@@ -8,24 +8,12 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::error::Doing;
-use crate::options::PostgresOptions;
+use crate::options::{OverBudget, PostgresOptions};
 use crate::server::session::{Ask, Session};
 
 const WHAT: &str = "ask how much of the log is kept for slots";
 /// How often the server is asked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// What to do about a slot for which the server keeps more of its log than the budget.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum OverBudget {
-    /// Tell people, and go on.
-    #[default]
-    Alarm,
-    /// Read the table, and leave the slot to whoever looks after the server.
-    Leave,
-    /// Read the table, and drop the slot. It is made anew once the server can make one.
-    Drop,
-}
 
 /// A slot of this store, as the server sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]

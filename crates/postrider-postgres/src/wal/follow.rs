@@ -13,13 +13,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
-use super::budget::{Budget, OverBudget};
+use super::budget::Budget;
 use super::inbox::{Decoded, TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX};
 use super::slot::{self, Other, Ready};
 use super::switch::save;
 use super::{Reading, Shared};
 use crate::error::Doing;
 use crate::log::probe::probe_for;
+use crate::options::OverBudget;
 use crate::replication::{EventReader, Refusal, Replication, Said, Stream, refusal};
 use crate::server::session::Session;
 use crate::store::Inner;

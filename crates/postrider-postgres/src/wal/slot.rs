@@ -11,8 +11,9 @@ use postrider_core::log::Snapshot;
 use postrider_core::{Error, ErrorKind, Result};
 use tracing::{info, warn};
 
-use super::budget::{Budget, OverBudget};
+use super::budget::Budget;
 use crate::error::Doing;
+use crate::options::OverBudget;
 use crate::replication::{NewSlot, Refusal, Replication, System, refusal};
 use crate::server::identity::identify;
 use crate::server::session::Tx;
