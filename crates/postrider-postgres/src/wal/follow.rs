@@ -14,13 +14,14 @@ use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
 use super::budget::{Budget, OverBudget};
+use super::event::EventReader;
 use super::inbox::{Decoded, TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX};
 use super::slot::{self, Other, Ready};
 use super::switch::save;
 use super::{Reading, Shared};
 use crate::error::Doing;
 use crate::log::probe::probe_for;
-use crate::replication::{EventReader, Refusal, Replication, Said, Stream, refusal};
+use crate::replication::{Refusal, Replication, Said, Stream, refusal};
 use crate::server::session::Session;
 use crate::store::Inner;
 
