@@ -13,15 +13,13 @@
 //! | `refusal` | why does the server say no? |
 //! | `stream` | what was committed, and does the server know that we live? |
 //! | `pgoutput` | what do the bytes of a change mean? |
-//! | `event` | which event is a row? |
 
 mod binding;
 mod commands;
 mod cursor;
 mod dial;
-mod event;
 mod login;
-mod pgoutput;
+pub(crate) mod pgoutput;
 mod refusal;
 mod stream;
 #[cfg(test)]
@@ -37,9 +35,9 @@ use postrider_core::{Error, ErrorKind, Result};
 use tokio::time::timeout;
 use tokio_postgres::config::TargetSessionAttrs;
 
-pub(crate) use event::EventReader;
+pub(crate) use pgoutput::{Cell, Column, Relation};
 pub(crate) use refusal::{Refusal, refusal};
-pub(crate) use stream::{Said, Stream};
+pub(crate) use stream::{Row, Said, Stream};
 
 use crate::options::PostgresOptions;
 use crate::server::tls::SslMode;

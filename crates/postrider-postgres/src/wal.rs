@@ -19,6 +19,7 @@
 //! runs it may not have.
 
 mod budget;
+pub(crate) mod event;
 mod follow;
 mod inbox;
 mod remove;

@@ -33,7 +33,7 @@ use super::cursor::Cursor;
 
 /// One message of the plugin.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Begin {
         commit_lsn: Lsn,
         xid: u32,
@@ -104,7 +104,7 @@ pub(crate) enum Value {
 
 /// One value, borrowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cell<'a> {
+pub(crate) enum Cell<'a> {
     Null,
     Unchanged,
     Text(&'a [u8]),
@@ -115,7 +115,7 @@ pub(super) enum Cell<'a> {
 
 impl Change {
     /// Reads one message outside of blocks; none if it is none, whole and nothing else.
-    pub(super) fn read(body: Bytes) -> Option<Self> {
+    pub(crate) fn read(body: Bytes) -> Option<Self> {
         let mut cursor = Cursor::new(body);
         let change = match cursor.u8()? {
             b'B' => begin(&mut cursor)?,
@@ -138,7 +138,7 @@ impl Change {
     }
 
     /// The same for a message of a block.
-    pub(super) fn read_in_block(body: Bytes) -> Option<Self> {
+    pub(crate) fn read_in_block(body: Bytes) -> Option<Self> {
         let mut cursor = Cursor::new(body);
         let change = match cursor.u8()? {
             b'E' => Self::BlockStop,
@@ -154,14 +154,14 @@ impl Change {
 
     /// The same of one of which only the beginning was kept. A row says what it can; whatever else is so long
     /// is not ours.
-    pub(super) fn read_cut(body: Bytes, left_out: usize) -> Option<Self> {
+    pub(crate) fn read_cut(body: Bytes, left_out: usize) -> Option<Self> {
         let mut cursor = Cursor::new(body);
         let letter = cursor.u8()?;
         cut(letter, cursor, left_out)
     }
 
     /// The same for a message of a block.
-    pub(super) fn read_cut_in_block(body: Bytes, left_out: usize) -> Option<Self> {
+    pub(crate) fn read_cut_in_block(body: Bytes, left_out: usize) -> Option<Self> {
         let mut cursor = Cursor::new(body);
         let letter = cursor.u8()?;
         let _xid = cursor.u32()?;
@@ -175,7 +175,7 @@ impl Columns {
     }
 
     /// How many bytes of them were left out.
-    pub(super) fn left_out(&self) -> usize {
+    pub(crate) fn left_out(&self) -> usize {
         self.left_out
     }
 
@@ -191,7 +191,7 @@ impl Columns {
     }
 
     /// All values, in order; of a row that was cut those that are there.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Cell<'_>> {
         let mut rest = &self.body[..];
         std::iter::from_fn(move || {
             let (cell, after) = cell(rest).or_else(|| cell_cut(rest))?;
@@ -355,4 +355,4 @@ fn truncate(cursor: &mut Cursor) -> Option<Change> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -35,11 +35,11 @@ use std::time::Duration;
 use postrider_testkit::postgres::{Database, Server, Settings, Version};
 use tokio::time::timeout;
 
-use super::pgoutput::{Relation, Value};
+use super::pgoutput::Value;
 use super::refusal::sqlstate;
-use super::stream::Row;
 use super::*;
 use crate::PostgresStore;
+use crate::wal::event::EventReader;
 
 /// Long enough for a busy machine, and short enough to be no hang.
 const WAIT_MAX: Duration = Duration::from_secs(30);

@@ -14,6 +14,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::debug;
 
 use super::budget::Budget;
+use super::event::EventReader;
 use super::inbox::{Decoded, TRANSACTION_BYTES_MAX, TRANSACTION_ROWS_MAX};
 use super::slot::{self, Other, Ready};
 use super::switch::save;
@@ -21,7 +22,7 @@ use super::{Reading, Shared};
 use crate::error::Doing;
 use crate::log::probe::probe_for;
 use crate::options::OverBudget;
-use crate::replication::{EventReader, Refusal, Replication, Said, Stream, refusal};
+use crate::replication::{Refusal, Replication, Said, Stream, refusal};
 use crate::server::session::Session;
 use crate::store::Inner;
 

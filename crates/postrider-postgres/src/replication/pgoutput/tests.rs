@@ -9,7 +9,7 @@ use super::*;
 
 /// A value of a row, as the server has it.
 #[derive(Debug, Clone)]
-pub(in crate::replication) enum Given {
+pub(crate) enum Given {
     Null,
     Unchanged,
     Text(Vec<u8>),
@@ -30,7 +30,7 @@ enum Told {
     Origin(u64, String),
 }
 
-pub(in crate::replication) fn begin(commit_lsn: u64, xid: u32) -> Bytes {
+pub(crate) fn begin(commit_lsn: u64, xid: u32) -> Bytes {
     let mut out = BytesMut::from(&b"B"[..]);
     out.put_u64(commit_lsn);
     out.put_i64(7);
@@ -38,7 +38,7 @@ pub(in crate::replication) fn begin(commit_lsn: u64, xid: u32) -> Bytes {
     out.freeze()
 }
 
-pub(in crate::replication) fn commit(commit_lsn: u64, end_lsn: u64) -> Bytes {
+pub(crate) fn commit(commit_lsn: u64, end_lsn: u64) -> Bytes {
     let mut out = BytesMut::from(&b"C\0"[..]);
     out.put_u64(commit_lsn);
     out.put_u64(end_lsn);
@@ -46,12 +46,7 @@ pub(in crate::replication) fn commit(commit_lsn: u64, end_lsn: u64) -> Bytes {
     out.freeze()
 }
 
-pub(in crate::replication) fn relation(
-    id: u32,
-    namespace: &str,
-    name: &str,
-    columns: &[(String, u32)],
-) -> Bytes {
+pub(crate) fn relation(id: u32, namespace: &str, name: &str, columns: &[(String, u32)]) -> Bytes {
     let mut out = BytesMut::from(&b"R"[..]);
     out.put_u32(id);
     text(&mut out, namespace);
@@ -67,7 +62,7 @@ pub(in crate::replication) fn relation(
     out.freeze()
 }
 
-pub(in crate::replication) fn insert(relation: u32, row: &[Given]) -> Bytes {
+pub(crate) fn insert(relation: u32, row: &[Given]) -> Bytes {
     let mut out = BytesMut::from(&b"I"[..]);
     out.put_u32(relation);
     out.put_u8(b'N');
@@ -216,24 +211,24 @@ fn look(change: &Change) {
 }
 
 /// As it stands in a block.
-pub(in crate::replication) fn in_block(xid: u32, body: &Bytes) -> Bytes {
+pub(crate) fn in_block(xid: u32, body: &Bytes) -> Bytes {
     let mut out = BytesMut::from(&body[..1]);
     out.put_u32(xid);
     out.put_slice(&body[1..]);
     out.freeze()
 }
 
-pub(in crate::replication) fn block_start(xid: u32) -> Bytes {
+pub(crate) fn block_start(xid: u32) -> Bytes {
     in_block(xid, &Bytes::from_static(b"S\x01"))
 }
 
-pub(in crate::replication) fn blocks_commit(xid: u32, commit_lsn: u64, end_lsn: u64) -> Bytes {
+pub(crate) fn blocks_commit(xid: u32, commit_lsn: u64, end_lsn: u64) -> Bytes {
     let mut out = in_block(xid, &commit(commit_lsn, end_lsn)).to_vec();
     out[0] = b'c';
     out.into()
 }
 
-pub(in crate::replication) fn blocks_abort(xid: u32, part: u32) -> Bytes {
+pub(crate) fn blocks_abort(xid: u32, part: u32) -> Bytes {
     in_block(xid, &[&b"A"[..], &part.to_be_bytes()].concat().into())
 }
 

@@ -8,8 +8,7 @@ use postrider_core::log::{LogRow, Xid};
 use postrider_core::{Error, ErrorKind, Event, EventId, Result, Timestamp};
 use tokio_postgres::types::{FromSql, Type};
 
-use super::pgoutput::{Cell, Column, Relation};
-use super::stream::Row;
+use crate::replication::{Cell, Column, Relation, Row};
 use crate::server::values::At;
 
 /// The columns of the log and their types.
@@ -194,9 +193,9 @@ fn damaged(field: usize) -> Error {
 mod tests {
     use postrider_core::Key;
 
-    use super::super::pgoutput::Change;
-    use super::super::pgoutput::tests::{Given, insert, relation};
     use super::*;
+    use crate::replication::pgoutput::Change;
+    use crate::replication::pgoutput::tests::{Given, insert, relation};
 
     fn columns() -> Vec<(String, u32)> {
         COLUMNS.iter().map(|(name, known)| ((*name).to_owned(), known.oid())).collect()
