@@ -88,8 +88,8 @@ mod store;
 pub use rusqlite;
 
 pub use admin::event::events_seen_by;
-pub use file::clock::SystemClock;
 pub use file::migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
+pub use options::clock::SystemClock;
 pub use options::{Durability, SqliteOptions};
 pub use ownership::shard::SHARDS;
 pub use settle::work::{Work, in_transaction};
