@@ -34,6 +34,8 @@
 //! | `retention` | what may go? |
 //! | `admin` | what do people change and look at? |
 //! | `schedule` | what is emitted at which times? |
+//! | `subscription` | which subscriptions are there? |
+//! | `audit` | who destroyed or skipped what? |
 //! | [`inbox`] | how does a receiver handle each event once, and how is one delivered into its database? |
 //!
 //! # What to know about SQLite
@@ -69,6 +71,7 @@ macro_rules! sql {
 }
 
 mod admin;
+mod audit;
 #[cfg(feature = "bench")]
 pub mod bare;
 pub mod emit;
@@ -84,6 +87,7 @@ mod retention;
 mod schedule;
 mod settle;
 mod store;
+mod subscription;
 
 pub use rusqlite;
 

@@ -7,7 +7,7 @@ use postrider_core::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use crate::admin::audit::{Auditor, Entry};
+use crate::audit::{Auditor, Entry};
 use crate::emit::event_insert;
 use crate::error::Doing;
 use crate::file::connection::Commit;

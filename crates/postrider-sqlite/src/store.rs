@@ -25,14 +25,15 @@ use postrider_core::{
 use rusqlite::Transaction;
 use tokio::sync::Notify;
 
-use crate::admin::audit::Auditor;
 use crate::admin::event::Listing;
 use crate::admin::subscription::Change;
 use crate::admin::{check, dead_letter, event, report, seek, subscription};
-use crate::file::connection::{Commit, ConnectionThread, Reader, Writer, read};
+use crate::audit::Auditor;
+use crate::file::connection::{Commit, ConnectionThread, Writer, read};
 use crate::file::{migrate, open};
 use crate::log::durability::WalFlush;
-use crate::log::fetch;
+use crate::log::reader::Reader;
+use crate::log::{event as log_event, fetch};
 use crate::options::{Durability, SqliteOptions};
 use crate::ownership::fence::fence;
 use crate::ownership::liveness::{Observer, Process};
@@ -44,6 +45,7 @@ use crate::queue::sweep::{SweepTime, Sweepings};
 use crate::retention::prune;
 use crate::settle::work::{SettleWith, Work};
 use crate::settle::{self, due};
+use crate::subscription as subscriptions;
 
 /// Postrider's tables in an SQLite file. Cheap to clone; all clones are the same store.
 ///
@@ -197,7 +199,7 @@ impl Store for SqliteStore {
     }
 
     async fn event_get(&self, id: EventId) -> Result<Option<Event>> {
-        self.read(move |tx| event::event_get(tx, id)).await
+        self.read(move |tx| log_event::event_get(tx, id)).await
     }
 
     async fn event_deliveries(&self, id: EventId) -> Result<Vec<DeliveryReport>> {
@@ -211,13 +213,13 @@ impl Store for SqliteStore {
 
     async fn subscription_get(&self, name: &str) -> Result<Subscription> {
         let name = name.to_owned();
-        self.read(move |tx| subscription::subscription_get(tx, &name)).await
+        self.read(move |tx| subscriptions::subscription_get(tx, &name)).await
     }
 
     async fn subscription_list(&self) -> Result<Vec<SubscriptionReport>> {
         let (observer, now) = (self.observer(), self.now());
         self.read(move |tx| {
-            subscription::subscription_list(tx)?
+            subscriptions::subscription_list(tx)?
                 .into_iter()
                 .map(|found| report::subscription_report(tx, found, &observer, now))
                 .collect()
@@ -228,7 +230,7 @@ impl Store for SqliteStore {
     async fn subscription_report(&self, name: &str) -> Result<SubscriptionReport> {
         let (name, observer, now) = (name.to_owned(), self.observer(), self.now());
         self.read(move |tx| {
-            let found = subscription::subscription_get(tx, &name)?;
+            let found = subscriptions::subscription_get(tx, &name)?;
             report::subscription_report(tx, found, &observer, now)
         })
         .await

@@ -12,13 +12,14 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, EventId, Result, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use crate::admin::audit::{Auditor, Entry};
-use crate::admin::event::{event_get, event_issued, event_preview};
+use crate::admin::event::event_preview;
 use crate::admin::report::attempt_list;
-use crate::admin::subscription::subscription_get;
+use crate::audit::{Auditor, Entry};
 use crate::error::Doing;
+use crate::log::event::{event_get, event_issued};
 use crate::queue::letter::{Behind, letter_discard, letter_replay};
 use crate::settle::due::edited;
+use crate::subscription::subscription_get;
 
 /// A page of dead letters, each with its last attempt. One whose event is gone is left out; `check` reports it.
 pub(crate) fn dead_letter_list(conn: &Connection, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>> {

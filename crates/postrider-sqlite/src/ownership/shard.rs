@@ -9,13 +9,13 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Epoch, EventId, Mode, Position, Result, Shard, ShardSet, Timestamp};
 use rusqlite::{Connection, Row, Transaction};
 
-use crate::admin::subscription::subscription_get;
 use crate::error::Doing;
 use crate::ownership::fence::fence;
 use crate::ownership::liveness::{Observer, Signs, signs_read};
 use crate::ownership::member::{member_check, member_forget};
 use crate::queue::lane::queue_mend;
 use crate::settle::lane::lanes_parked;
+use crate::subscription::subscription_get;
 
 /// Shards of a subscription. Part of the stored format.
 pub const SHARDS: u16 = 16;

@@ -22,10 +22,10 @@ use postrider_core::unique::is_replaceable;
 use postrider_core::{Event, EventId, Result, Subscription, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use crate::admin::subscription::subscription_same;
 use crate::error::Doing;
 use crate::file::event_row;
 use crate::queue::row::{Queued, rank};
+use crate::subscription::subscription_same;
 
 /// A claim that is asked for.
 pub(crate) struct Claim {

@@ -8,8 +8,8 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, Result, Timestamp};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use crate::admin::event::event_get;
 use crate::error::Doing;
+use crate::log::event::event_get;
 use crate::queue::feed::{queue_front, queue_newest};
 use crate::queue::lane::{queue_advance, queue_enter};
 use crate::queue::row::{Queued, QueuedState};

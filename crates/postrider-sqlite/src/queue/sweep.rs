@@ -12,11 +12,11 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Result, Subscription, Timestamp, limits};
 use rusqlite::{Connection, Transaction};
 
-use crate::admin::subscription::subscription_same;
 use crate::error::Doing;
 use crate::queue::claim::{Claims, cancelled, forget};
 use crate::queue::lane::{queue_advance, queue_enter};
 use crate::queue::row::{Queued, QueuedState, queued_take, queued_take_leased};
+use crate::subscription::subscription_same;
 
 /// The time of a sweep: leases go by the uptime, due times by the time of day.
 #[derive(Debug, Clone, Copy)]

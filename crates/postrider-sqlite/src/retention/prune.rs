@@ -18,8 +18,8 @@ use postrider_core::store::Pruned;
 use postrider_core::{EventId, Result, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use crate::admin::event::event_oldest;
 use crate::error::Doing;
+use crate::log::event::event_oldest;
 
 /// Events that one bite looks at, removable or not.
 const SCAN_MAX: usize = 5_000;
