@@ -34,9 +34,7 @@
 //!    been claimed.
 
 pub mod feed;
-mod progress;
 mod spans;
-mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +46,9 @@ use crate::position::Position;
 use crate::settle::{AttemptRecord, Lane};
 use crate::time::Timestamp;
 
-pub use progress::{Board, EventProgress, Progress};
+pub use crate::delivery::progress::{Board, EventProgress, Progress};
+pub use crate::delivery::ticket::{Ticket, Token};
 pub use spans::Spans;
-pub use ticket::Ticket;
-
-/// The number of a claim: what tells the lease of a row from every other one that it has had or will have. It grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Token(pub i64);
 
 /// How urgent an event is; the larger, the sooner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -17,7 +17,7 @@
 
 mod cron;
 mod due;
-mod store;
+mod fire;
 
 use std::str::FromStr;
 
@@ -29,7 +29,7 @@ use crate::limits;
 use crate::time::Timestamp;
 
 pub use due::{Due, due};
-pub use store::{DueSchedules, Fire, Fired, ScheduleReport, ScheduleStore};
+pub use fire::{DueSchedules, Fire, Fired, ScheduleReport};
 
 use cron::Cron;
 

@@ -26,17 +26,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::delivery::DeliveryState;
 use crate::event::{Event, EventId, Key};
 use crate::position::{Epoch, Position, Shard, ShardSet};
 use crate::subscription::Subscription;
 use crate::time::Timestamp;
 
-/// The number of one running process in a store; a fresh one at every start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct MemberId(pub i64);
+pub use crate::position::MemberId;
 
 /// Proof of ownership: the shards of a subscription that a member holds, each at an epoch.
 #[derive(Debug, Clone)]

@@ -9,8 +9,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::position::{Shard, ShardSet};
-use crate::settle::MemberId;
+use crate::position::{MemberId, Shard, ShardSet};
 use crate::subscription::Members;
 
 /// Who could hold a subscription's shards, and who does.

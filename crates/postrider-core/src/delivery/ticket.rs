@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::Token;
-use super::progress::{Board, EventProgress, Progress};
+use serde::{Deserialize, Serialize};
+
+use crate::delivery::progress::{Board, EventProgress, Progress};
 use crate::error::{Error, Result};
 use crate::event::EventId;
 use crate::limits;
-use crate::subscription::SubscriptionId;
+use crate::position::SubscriptionId;
+
+/// The number of a claim: what tells the lease of a row from every other one that it has had or will have. It grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Token(pub i64);
 
 /// One delivery of a queue, as its handler holds it: it says when the work is no longer wanted, and takes a result and
 /// notes on progress. All clones are the same ticket.
