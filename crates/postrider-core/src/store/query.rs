@@ -31,6 +31,26 @@ pub struct DeadLetterQuery {
     pub limit: usize,
 }
 
+impl DeadLetterQuery {
+    /// The ids of the events whose letters it asks for, first and last included. It is empty if the first is
+    /// larger than the last.
+    ///
+    /// ```
+    /// # use postrider_core::{EventId, store::DeadLetterQuery};
+    /// let page = DeadLetterQuery { after: Some(EventId(7)), ..DeadLetterQuery::default() };
+    /// assert_eq!(page.range(), (EventId(8), EventId(i64::MAX)));
+    /// let one = DeadLetterQuery { event_id: Some(EventId(3)), ..DeadLetterQuery::default() };
+    /// assert_eq!(one.range(), (EventId(3), EventId(3)));
+    /// ```
+    pub fn range(&self) -> (EventId, EventId) {
+        let first = self.after.map_or(EventId(i64::MIN), |id| EventId(id.0.saturating_add(1)));
+        match self.event_id {
+            Some(id) => (id.max(first), id),
+            None => (first, EventId(i64::MAX)),
+        }
+    }
+}
+
 /// One dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct LetterId {

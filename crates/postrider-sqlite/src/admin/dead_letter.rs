@@ -178,15 +178,11 @@ fn dead_letter_find(conn: &Connection, query: &DeadLetterQuery) -> Result<Vec<De
         }
         None => (i64::MIN, i64::MAX),
     };
-    let after = query.after.map_or(i64::MIN, |id| id.0.saturating_add(1));
-    let (event_from, event_to) = match query.event_id {
-        Some(id) => (id.0.max(after), id.0),
-        None => (after, i64::MAX),
-    };
+    let (first, last) = query.range();
     let limit = query.limit.min(limits::PAGE_ROWS_MAX) as i64;
     conn.prepare_cached(sql!("admin/dead_letter/dead_letter_list"))
         .and_then(|mut list| {
-            let range = (subscription_from, subscription_to, event_from, event_to, limit);
+            let range = (subscription_from, subscription_to, first.0, last.0, limit);
             list.query_map(range, Dead::read)?.collect()
         })
         .doing("list dead letters")
