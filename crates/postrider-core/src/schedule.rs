@@ -28,7 +28,7 @@ use crate::event::{Key, Kind, NewEvent, Topic};
 use crate::limits;
 use crate::time::Timestamp;
 
-pub use due::{Due, due};
+pub use due::{DueTicks, due};
 pub use fire::{DueSchedules, Fire, Fired, ScheduleReport};
 
 use cron::Cron;

@@ -36,7 +36,7 @@ pub struct DeadLetter {
     pub history: Vec<AttemptReport>,
 }
 
-/// As of an [`Event`], and without what went wrong: receivers repeat what they were sent.
+/// As of an [`Event`](crate::Event), and without what went wrong: receivers repeat what they were sent.
 impl fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetter")

@@ -36,7 +36,7 @@ pub(crate) struct Claim {
 }
 
 /// What a claim may take.
-pub(crate) struct Look {
+pub(crate) struct Claimable {
     pub(crate) paused: bool,
     /// Events, give or take the last row; 0 if there is nothing to take.
     pub(crate) events: usize,
@@ -54,9 +54,9 @@ pub(crate) struct Lease {
 
 impl Claim {
     /// How much there is to take, at the moment.
-    pub(crate) fn look(&self, conn: &Connection) -> Result<Look> {
+    pub(crate) fn look(&self, conn: &Connection) -> Result<Claimable> {
         let stored = subscription_same(conn, &self.subscription)?;
-        let mut look = Look { paused: stored.paused_at.is_some(), events: 0, allowance: None };
+        let mut look = Claimable { paused: stored.paused_at.is_some(), events: 0, allowance: None };
         let asks = self.ask.rows > 0 && self.ask.events > 0 && self.ask.bytes > 0;
         if look.paused
             || !asks
