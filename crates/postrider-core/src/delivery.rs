@@ -342,7 +342,7 @@ impl Failure {
     }
 
     /// Gives it a few words for the log, such as `HTTP status 500` or `connection refused`. Unlike the
-    /// message, which stays in the store, they are shown to whoever reads the log: they must hold nothing of
+    /// message, which stays in the store, they are shown to every reader of the log: they must hold nothing of
     /// the event, and nothing that a receiver may have taken from it. At most [`limits::LABEL_BYTES_MAX`]
     /// bytes.
     ///

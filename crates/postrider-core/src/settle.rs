@@ -20,7 +20,7 @@
 //! 3. An event of a parked lane that comes up the log is not handed out. It waits in memory, and as a
 //!    row once the mark passes it.
 //! 4. When the head leaves, the same transaction gives the next row of its lane a due time. If there is
-//!    none, the lane is free again, and the owner's memory is next: nobody else can hold the lane.
+//!    none, the lane is free again, and the owner's memory is next: nothing else can hold the lane.
 //! 5. Delayed events of a key form a lane of their own, in the order of their due times.
 
 use std::sync::Arc;

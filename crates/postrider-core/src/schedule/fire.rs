@@ -64,6 +64,6 @@ impl Fire {
 pub enum Fired {
     /// Its events are emitted and the schedule has moved on.
     Yes,
-    /// Somebody else was faster, or it was paused, replaced or deleted; nothing was changed.
+    /// Another process was faster, or it was paused, replaced or deleted; nothing was changed.
     No,
 }

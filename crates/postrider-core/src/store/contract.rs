@@ -27,12 +27,12 @@ use crate::subscription::{NewSubscription, Start, Subscription, Tuning};
 /// Every change that destroys or skips something takes the name of the `actor` and leaves a line in the
 /// store's audit table, in the same transaction.
 pub trait Store: Clone + Send + Sync + 'static {
-    /// The store's identity, made at its first migration, and anew when a failover or restore has made it
+    /// The store's identity, made at its first migration, and again when a failover or restore has made it
     /// another store; part of every deduplication id. It does not change while shards are held.
     fn id(&self) -> String;
 
-    /// Whether payloads and headers are shown to whoever has opened the store. Where they are withheld, events and dead
-    /// letters come with empty ones, which says nothing about what was emitted.
+    /// Whether payloads and headers are shown to the role that has opened the store. Where they are withheld,
+    /// events and dead letters come with empty ones, which says nothing about what was emitted.
     fn payloads(&self) -> Payloads {
         Payloads::Shown
     }
@@ -108,7 +108,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         actor: &str,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Sends dead letters round again with their attempts counted anew; returns how many. A letter that
+    /// Sends dead letters round again with their attempts counted from zero; returns how many. A letter that
     /// is no longer dead is passed over, so that two replays at once replay it once. Under
     /// [`OnDead::Skip`](crate::OnDead::Skip) it re-enters its key's lane behind what waits there.
     fn dead_letter_replay(
@@ -192,7 +192,7 @@ pub trait ScheduleStore: Store {
 /// # Ownership
 ///
 /// A process joins once and beats while it lives. It takes a subscription's shards; each change of owner
-/// adds one to a shard's epoch. Whoever holds an older epoch gets `Fenced` from every call that carries
+/// adds one to a shard's epoch. A member with an older epoch gets `Fenced` from every call that carries
 /// its [`Hold`] and has thereby changed nothing. The shards of a member that left, whose process is known
 /// to be dead, or that has not beaten for [`Pace::lease`] may be taken; leased rows are then pending and
 /// due at once, with no attempt counted.
@@ -242,8 +242,8 @@ pub trait LogStore: ScheduleStore {
     ) -> impl Future<Output = Result<Survey>> + Send;
 
     /// Takes those of the `wanted` shards of a subscription that no other living member holds, and the member's own
-    /// anew; none if there are none. Positions and parked lanes are read after ownership has changed, in the same
-    /// transaction. Whoever holds other shards is not disturbed; whoever loses some is forgotten.
+    /// again; none if there are none. Positions and parked lanes are read after ownership has changed, in the same
+    /// transaction. A member that holds other shards is not disturbed; one that loses some is forgotten.
     fn shards_take(
         &self,
         subscription: &str,
@@ -304,9 +304,9 @@ pub trait LogStore: ScheduleStore {
 
 /// What workers do with a store in mode `queue`.
 ///
-/// Whoever holds all shards of the subscription feeds: reads the log by [`LogStore::fetch`] and writes queued rows by
-/// [`feed`](Self::feed). Whoever works claims, needs no shard for that, and is fenced by tokens. See
-/// [`queue`](crate::queue) for the rules.
+/// The member that holds all shards of the subscription feeds: it reads the log by [`LogStore::fetch`] and
+/// writes queued rows by [`feed`](Self::feed). A worker claims, needs no shard for that, and is fenced by
+/// tokens. See [`queue`](crate::queue) for the rules.
 pub trait QueueStore: LogStore {
     /// What was fed so far and is not done, for a feeder that begins.
     fn fed(&self, hold: &Hold) -> impl Future<Output = Result<Fed>> + Send;
@@ -339,7 +339,7 @@ pub trait QueueStore: LogStore {
     }
 
     /// Leases rows that are ready, in order. Durable on return: a token that a crash of the database forgot
-    /// could be given to somebody else. An answer that was lost leaves a claim that nobody extends.
+    /// could be given to another claim. An answer that was lost leaves a claim that no worker extends.
     fn claim(
         &self,
         subscription: &Subscription,
@@ -356,7 +356,7 @@ pub trait QueueStore: LogStore {
         progress: Vec<EventProgress>,
     ) -> impl Future<Output = Result<Vec<Extended>>> + Send;
 
-    /// Writes what became of leased rows. An event that somebody has cancelled meanwhile goes, whatever its
+    /// Writes what became of leased rows. An event that was cancelled meanwhile goes, whatever its
     /// fate. Losing a committed settle in a crash of the database costs duplicates, never an event, so it
     /// need not be flushed.
     fn queue_settle(
@@ -371,7 +371,7 @@ pub trait QueueStore: LogStore {
     /// [`SWEEP_ROWS_MAX`](crate::limits::SWEEP_ROWS_MAX) rows of each kind.
     fn sweep(&self, subscription: &Subscription) -> impl Future<Output = Result<Swept>> + Send;
 
-    /// Ends a delivery that nobody wants any more; none if there is nothing to end. One that is in a worker's hands is
+    /// Ends a delivery that is not wanted any more; none if there is nothing to end. One that is in a worker's hands is
     /// ended by its worker, which learns of it when it extends its lease.
     fn delivery_cancel(
         &self,

@@ -224,7 +224,7 @@ pub struct StoreReport {
 pub struct SlotReport {
     /// Its name.
     pub slot: String,
-    /// Whether somebody follows it; none if the server does not have it any more.
+    /// Whether a reader follows it; none if the server does not have it any more.
     pub followed: Option<bool>,
     /// Bytes that are kept for it.
     pub kept_bytes: u64,

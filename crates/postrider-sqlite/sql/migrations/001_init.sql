@@ -21,7 +21,7 @@ create table postrider_meta (
 --
 -- Producers pay for what the table checks. Of 8,800 instructions for a bare insert, one call of length()
 -- costs 200, checking every column 1,300, and an index that hardly any row enters 400. So there is no index,
--- and the only checks are those of sizes, which protect whoever reads. Everything else is read as it is. Bytes
+-- and the only checks are those of sizes, which protect readers. Everything else is read as it is. Bytes
 -- are counted, as length() of a text would stop at a NUL character; octet_length() does, but SQLite before 3.43
 -- lacks it.
 create table postrider_event (
@@ -48,7 +48,7 @@ create table postrider_event (
 --     update postrider_idempotency set event_id = last_insert_rowid()
 --     where key = 'order-42-created' and event_id is null;
 --
--- A key whose `until` is over is free: whoever emits with it next takes the row over. Without `until` it is taken for
+-- A key whose `until` is over is free: the next emit with it takes the row over. Without `until` it is taken for
 -- as long as its event is kept.
 create table postrider_idempotency (
     key text primary key,
@@ -241,7 +241,7 @@ create table postrider_claim (
     until_us integer not null
 ) strict;
 
--- Events in the hands of a claim's worker that somebody has cancelled.
+-- Events in the hands of a claim's worker that an operator has cancelled.
 create table postrider_cancelled (
     token integer not null,
     event_id integer not null,
@@ -278,7 +278,7 @@ create table postrider_attempt (
     primary key (subscription_id, event_id, attempt)
 ) strict, without rowid;
 
--- What is emitted at which times. A schedule that is replaced gets a new id, so that whoever fires what was there
+-- What is emitted at which times. A schedule that is replaced gets a new id, so that a relay that fires what was there
 -- before fires nothing.
 create table postrider_schedule (
     id integer primary key autoincrement,

@@ -1,4 +1,4 @@
--- Gives shards of a subscription to a member: those whose bits are set in ?3. The new epochs fence whoever held them.
+-- Gives shards of a subscription to a member: those whose bits are set in ?3. The new epochs fence the former owners.
 -- Index: primary key. Locks: the writer lock.
 update postrider_shard
 set member_id = ?2,

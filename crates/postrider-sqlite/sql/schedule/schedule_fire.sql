@@ -1,4 +1,4 @@
--- Moves a schedule on from where it was seen, unless somebody else has, and says what it emits.
+-- Moves a schedule on from where it was seen, unless another process has, and says what it emits.
 -- Index: primary key. Locks: the writer lock.
 update postrider_schedule
 set next_at = ?3,

@@ -2,7 +2,7 @@
 //!
 //! Owners never touch a dead row and operators touch no other, so the two need no fence between them. A
 //! letter that holds its lane stays the lane's head whatever is decided about it: only the owner moves
-//! lanes, since it has the rest of the lane in memory. In mode `queue` nobody has, see `queue_letter`.
+//! lanes, since it has the rest of the lane in memory. In mode `queue` no process has, see `queue/letter.rs`.
 
 use bytes::Bytes;
 use postrider_core::event::Listed;

@@ -123,7 +123,7 @@ pub(crate) fn event_count(conn: &Connection, after: EventId, before: EventId) ->
 }
 
 /// How many events behind an id a filter wants, and when the first of them was emitted. Beyond a limit it is
-/// an estimate, by the share of those that were looked at; never nothing where nobody has looked.
+/// an estimate, by the share of those that were looked at; never zero where no row was looked at.
 pub(crate) fn event_wanted(
     conn: &Connection,
     after: EventId,

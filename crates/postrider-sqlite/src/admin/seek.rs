@@ -89,7 +89,7 @@ pub(crate) fn subscription_seek(
 }
 
 /// Takes out of the queue what lies above a position, since it will be fed again. Of a block that reaches
-/// over the position the part below stays, as it is: leased, if it was. Whoever has it is fenced from what is
+/// over the position the part below stays, as it is: leased, if it was. Its worker is fenced from what is
 /// gone.
 fn queue_cut(tx: &Transaction<'_>, subscription: SubscriptionId, position: Position) -> Result<()> {
     let what = "empty a queue above a position";

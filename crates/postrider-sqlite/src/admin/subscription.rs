@@ -79,7 +79,7 @@ pub(crate) fn subscription_change(
         queue_retune(tx, &changed)?;
     }
     if limits[0].is_some() != limits[1].is_some() {
-        // Whoever feeds has to know whether keys have a limit.
+        // The feeder has to know whether keys have a limit.
         shards_free(tx, changed.id, ShardSet::ALL, now)?;
     }
     Ok(changed)

@@ -1,8 +1,8 @@
 //! Is a member's process still there?
 //!
 //! A lease that runs out always ends ownership, so that a process that hangs loses its shards. But after a
-//! crash nobody should have to wait for that, and on one machine there is proof: the process is gone, or
-//! its number belongs to another process now, or the machine has been started anew. Proof of death frees
+//! crash no member should have to wait for that, and on one machine there is proof: the process is gone, or
+//! its number belongs to another process now, or the machine has been restarted. Proof of death frees
 //! the shards at once; everything else is left to the lease.
 //!
 //! What a member writes down about itself when it joins:
@@ -13,7 +13,7 @@
 //! - *pid and start time*: numbers are used again, but not with the same start time.
 //!
 //! Being wrong about any of this can cost a change of owner and duplicates, never order or events: the
-//! epochs fence whoever was taken for dead.
+//! epochs fence a member that was taken for dead.
 
 use std::time::Duration;
 

@@ -67,7 +67,7 @@ pub(crate) fn shards_take(
     if free.is_empty() {
         return Ok(None);
     }
-    // Whoever loses shards is forgotten: it cannot beat again and trust in a lease that did not protect them.
+    // A member that loses shards is forgotten: it cannot beat again and trust in a lease that did not protect them.
     let losers = owners.iter().filter(|owner| free.contains(owner.shard)).filter_map(|owner| owner.member);
     for loser in losers.filter(|owner| *owner != member).collect::<BTreeSet<_>>() {
         member_forget(tx, loser)?;
@@ -91,7 +91,7 @@ pub(crate) fn shards_release(tx: &Transaction<'_>, hold: &Hold, now: Timestamp) 
     shards_free(tx, hold.subscription.id, hold.set(), now)
 }
 
-/// Takes shards from their owners, whoever they are.
+/// Takes shards from their owners, if they have any.
 pub(crate) fn shards_free(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,

@@ -1,4 +1,4 @@
-//! Ending a delivery that nobody wants any more.
+//! Ending a delivery that is not wanted any more.
 
 use postrider_core::Result;
 use postrider_core::queue::Token;

@@ -29,7 +29,7 @@ fn unclaimed(conn: &Connection, queue: &Subscription) -> rusqlite::Result<Vec<St
         let event: i64 = row.get(0)?;
         let name = &queue.name;
         Ok(format!(
-            "event {event} is leased by subscription `{name}` under no claim, so nobody will free it: move it with \
+            "event {event} is leased by subscription `{name}` under no claim, so no sweep will free it: move it with \
              `postrider subscription seek {name} {event}`, which delivers again what follows"
         ))
     })?;

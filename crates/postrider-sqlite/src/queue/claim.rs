@@ -5,7 +5,7 @@
 //! after it has let go of it.
 //!
 //! *Time.* Leases are measured by the time since the machine started, which no clock setting moves. When the
-//! machine is started anew it begins at zero: a lease that would begin in the future is as good as none, see
+//! machine is restarted it begins at zero: a lease that would begin in the future is as good as none, see
 //! `claim_expired.sql`; the slack of one lease is for a clock that was read before another process wrote.
 //!
 //! *Durability.* A claim is flushed when it returns. Otherwise a power cut could take back the token, and
@@ -146,7 +146,7 @@ impl Claim {
     }
 }
 
-/// Reads the events of leased rows. Nobody removes them while the rows are there.
+/// Reads the events of leased rows. Retention keeps them while the rows are there.
 pub(crate) fn load(conn: &Connection, rows: Vec<Queued>) -> Result<Vec<LeasedRow>> {
     let load = |row: Queued| {
         Ok(LeasedRow {
@@ -175,7 +175,7 @@ pub(crate) fn extend(tx: &Transaction<'_>, tokens: &[Token], clock: &dyn Clock) 
     Ok(extended)
 }
 
-/// The events of a claim that somebody has cancelled.
+/// The events of a claim that were cancelled.
 pub(crate) fn cancelled(conn: &Connection, token: Token) -> Result<Vec<EventId>> {
     conn.prepare_cached(sql!("queue/claim/cancelled_list"))
         .and_then(|mut list| list.query_map([token.0], |row| row.get(0).map(EventId))?.collect())
@@ -213,7 +213,7 @@ pub(crate) fn forget(tx: &Transaction<'_>, subscription: SubscriptionId, claims:
     forget().doing("forget a claim")
 }
 
-/// Read while the writer lock is held: whoever waits for it must not lose the time of its lease.
+/// Read while the writer lock is held: a claim that waits for it must not lose the time of its lease.
 fn uptime_us(clock: &dyn Clock) -> i64 {
     clock.uptime().as_micros() as i64
 }

@@ -113,7 +113,7 @@ impl Settling<'_> {
         }
     }
 
-    /// It was a head of its lane, and stays it; but where keys have no order nobody waits for its time with it.
+    /// It was a head of its lane, and stays it; but where keys have no order no other row waits for its time with it.
     fn again(&self, row: Queued, again: Again) -> Result<()> {
         let parks = row.parks && (again.after.is_zero() || self.subscription.order == Order::Key);
         Queued { parks, ..row.again(again, self.now) }.put(self.tx, self.subscription.id)

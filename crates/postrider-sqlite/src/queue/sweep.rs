@@ -1,4 +1,4 @@
-//! What nobody comes back for, and what has waited for its time.
+//! What no worker comes back for, and what has waited for its time.
 //!
 //! A sweep that finds nothing writes nothing. One that finds much frees only so many rows, since producers
 //! wait for the same lock, and asks to be called again: a claim may be reaped in several sweeps. What is left

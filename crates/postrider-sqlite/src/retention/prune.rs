@@ -1,4 +1,4 @@
-//! Retention: removing old events that nobody needs any more.
+//! Retention: removing old events that are not needed any more.
 //!
 //! A bite has two halves. The reading thread walks the log and picks what may go; the writing thread then
 //! removes it in one short transaction that checks every condition again. So the writer lock, for which

@@ -33,7 +33,7 @@ impl LogStore for SqliteStore {
             poll_min: Duration::from_millis(5),
             // A quiet store is asked twenty times a second: half a percent of a core.
             poll_max: Duration::from_millis(50),
-            // A file has nobody who could wake its readers.
+            // A file has no process that could wake its readers.
             rest_max: None,
             lease: self.inner.options.lease,
         }

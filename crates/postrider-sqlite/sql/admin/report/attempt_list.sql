@@ -1,4 +1,4 @@
--- What happened at each attempt, newest first. A replay counts attempts anew, so time decides.
+-- What happened at each attempt, newest first. A replay counts attempts from zero, so time decides.
 -- Index: primary key. Locks: none.
 select attempt, started_at, took_us, member, error
 from postrider_attempt

@@ -1,4 +1,4 @@
--- Claims whose lease has run out, and such as were made by another clock: before the machine was started anew.
+-- Claims whose lease has run out, and such as were made by another clock: before the machine was restarted.
 -- Index: none; a row is a claim that is being worked on. Locks: none.
 select token
 from postrider_claim
