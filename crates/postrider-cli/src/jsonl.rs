@@ -275,7 +275,7 @@ mod tests {
             ("{\"topic\":\"a\",\"scope\":\"topic\"}", "need an idempotency_key"),
             ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"scope\":\"here\"}", "unknown variant `here`"),
             ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"unique_for\":\"soon\"}", "unique_for: "),
-            ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"unique_for\":\"0s\"}", "keeps nobody out"),
+            ("{\"topic\":\"a\",\"idempotency_key\":\"x\",\"unique_for\":\"0s\"}", "must be longer than zero"),
             ("{\"topic\":\"a\",\"topic\":\"b\"}", "duplicate field"),
             ("{\"topic\":\"a\"} x", "trailing characters"),
         ] {

@@ -12,6 +12,11 @@
 //! In mode `log` most deliveries never have a row: an event above the position is pending, one below it
 //! without a row is done.
 
+pub mod ack;
+pub(crate) mod progress;
+pub mod retry;
+pub(crate) mod ticket;
+
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::{self, Write as _};
@@ -21,10 +26,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::ticket::Ticket;
 use crate::event::{Event, GLOBAL_ID_BYTES};
 use crate::limits;
 use crate::position::Epoch;
-use crate::queue::Ticket;
 use crate::time::format_duration;
 
 /// Where a delivery stands.
@@ -337,7 +342,7 @@ impl Failure {
     }
 
     /// Gives it a few words for the log, such as `HTTP status 500` or `connection refused`. Unlike the
-    /// message, which stays in the store, they are shown to whoever reads the log: they must hold nothing of
+    /// message, which stays in the store, they are shown to every reader of the log: they must hold nothing of
     /// the event, and nothing that a receiver may have taken from it. At most [`limits::LABEL_BYTES_MAX`]
     /// bytes.
     ///

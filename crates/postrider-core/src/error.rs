@@ -29,7 +29,7 @@ pub enum ErrorKind {
     Conflict,
     /// Ownership has passed to another member; nothing was written, and memory must be discarded.
     Fenced,
-    /// The store is locked by somebody else for longer than the caller was ready to wait.
+    /// Another connection has locked the store for longer than the caller was ready to wait.
     Busy,
     /// The store or sink cannot be reached, or refuses service for now.
     Unavailable,
@@ -39,7 +39,7 @@ pub enum ErrorKind {
     Corrupt,
     /// The store was made by a version that this one does not understand.
     Incompatible,
-    /// The store was restored or copied from elsewhere, and somebody has to say that it goes on here.
+    /// The store was restored or copied from elsewhere, and an operator has to say that it goes on here.
     Moved,
     /// Anything else; a bug or an unforeseen answer of the database.
     Internal,

@@ -1,7 +1,9 @@
 //! What an application emits, and what is stored.
 
+pub mod emit;
 mod listed;
 mod stored;
+pub mod unique;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -13,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::error::{Error, Result};
+use crate::event::unique::{REPLACES_HEADER, Unique};
 use crate::limits;
 use crate::time::Timestamp;
-use crate::unique::{REPLACES_HEADER, Unique};
 
 pub use listed::Listed;
 pub(crate) use stored::Grouped;

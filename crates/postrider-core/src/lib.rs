@@ -3,7 +3,7 @@
 //! This crate does no I/O, knows no database, broker or async runtime, and takes time and randomness
 //! as arguments. Everything in it can be simulated. Read it in the order in which an event travels:
 //!
-//! | file | question it answers |
+//! | room | question it answers |
 //! |---|---|
 //! | [`event`] | what does an application emit, and what is stored? |
 //! | [`unique`] | how is something emitted once, or only its newest? |
@@ -23,44 +23,35 @@
 //! | [`inbox`] | what does a table promise into which events are delivered? |
 //! | [`limits`], [`time`], [`error`] | bounds, instants, failures |
 
-pub mod ack;
-pub mod balance;
 pub mod delivery;
-pub mod emit;
 pub mod error;
 pub mod event;
-pub mod filter;
-pub mod handshake;
 pub mod inbox;
 pub mod limits;
 pub mod log;
 pub mod position;
 pub mod queue;
-pub mod refusal;
-pub mod retry;
 pub mod schedule;
 pub mod settle;
 pub mod sink;
-pub mod statement;
 pub mod store;
 pub mod subscription;
 pub mod time;
-pub mod unique;
 
-pub use ack::{Ack, ack_in};
-pub use delivery::{Delivery, DeliveryState, Failure, FailureClass, Outcome};
-pub use emit::{Emit, emit};
+pub use delivery::ack::{Ack, ack_in};
+pub use delivery::retry::RetryPolicy;
+pub use delivery::{Delivery, DeliveryState, Failure, FailureClass, Outcome, ack, retry};
 pub use error::{Error, ErrorKind, Result};
-pub use event::{Event, EventId, Headers, Key, Kind, NewEvent, Topic};
-pub use filter::{Filter, Pattern};
+pub use event::emit::{Emit, emit};
+pub use event::unique::Unique;
+pub use event::{Event, EventId, Headers, Key, Kind, NewEvent, Topic, emit, unique};
 pub use position::{Epoch, Position, Shard, ShardSet};
-pub use retry::RetryPolicy;
-pub use schedule::{Missed, NewSchedule, Schedule, ScheduleStore};
+pub use schedule::{Missed, NewSchedule, Schedule};
 pub use sink::Sink;
-pub use store::{LogStore, QueueStore, Store};
+pub use store::{LogStore, QueueStore, ScheduleStore, Store, handshake, refusal, statement};
+pub use subscription::filter::{Filter, Pattern};
 pub use subscription::{
     Fair, LeaseBy, Members, Mode, NewSubscription, OnDead, Order, QueueTuning, Rate, Start, Subscription,
-    Tuning,
+    Tuning, balance, filter,
 };
 pub use time::Timestamp;
-pub use unique::Unique;

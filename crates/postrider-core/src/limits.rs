@@ -84,7 +84,7 @@ pub const PARKED_KEYS_MAX: usize = 2_000_000;
 pub const BLOCK_EVENTS_MAX: usize = 100;
 /// Bytes of the events of a block; a single event may have more.
 pub const BLOCK_BYTES_MAX: usize = 256 * 1024;
-/// Largest limit of a key: beyond it nobody could tell it from none, and whoever feeds counts up to it.
+/// Largest limit of a key: a larger one would act like none, and the feeder counts up to it.
 pub const PER_KEY_MAX: u32 = 1_000;
 /// Rows that one claim leases.
 pub const CLAIM_ROWS_MAX: usize = 1_000;

@@ -33,14 +33,14 @@
 //! transaction that was decoded from it and is not seen by the newest tick makes a window of its own, `tick ∪
 //! {xid}`; one that is seen is passed over, since the table has told of it. A look at the table makes the
 //! window up to `tick ∪ snapshot`: what was decoded and is not visible yet stays seen. So every window holds
-//! what the tick before it had not seen, whoever found it, and facts 1 and 2 hold for both by turns, without
-//! a word between them. Two rules remain:
+//! what the tick before it had not seen, no matter which of the two found it, and facts 1 and 2 hold for both
+//! by turns, without a word between them. Two rules remain:
 //!
-//! - *Whoever begins to follow a stream reads the table once before,* and goes on to until it shows all that
-//!   the stream has told and nobody has taken, or will never tell: what was committed before its slot was
-//!   made.
-//! - *The stream's place is confirmed up to the first commit that was decoded and is not visible:* whoever
-//!   begins anew reads the table first, and finds there what the stream will not tell again.
+//! - *A reader that begins to follow a stream reads the table once before.* It goes on until the table shows
+//!   all that the stream has told and no reader has taken, and what the stream will never tell: what was
+//!   committed before its slot was made.
+//! - *The stream's place is confirmed up to the first commit that was decoded and is not visible:* a reader
+//!   that begins again reads the table first, and finds there what the stream will not tell again.
 //!
 //! Without them a row would be found too late: the table is read again sooner or later, but by then the
 //! stream has told of rows that were written in the knowledge of it. `stream_tests.rs` keeps a reader for

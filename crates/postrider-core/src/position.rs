@@ -11,6 +11,14 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::event::{EventId, Key};
 
+/// The number of a subscription in its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SubscriptionId(pub i64);
+
+/// The number of one running process in a store; a fresh one at every start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct MemberId(pub i64);
+
 /// A fixed hash range of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shard(pub u16);

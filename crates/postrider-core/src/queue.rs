@@ -20,7 +20,7 @@
 //!    gone, free, or leased under another token, nothing happens to it and the holder is told: it was
 //!    **fenced**. A handler may take its event out of the queue itself, in a transaction of its own
 //!    ([`ack_in`](crate::ack_in)), under the same rule.
-//! 3. A claim whose lease has run out is **reaped**: its rows are free again. Nobody else takes a leased row.
+//! 3. A claim whose lease has run out is **reaped**: its rows are free again. No other claim takes a leased row.
 //!    A block that is reaped becomes one row for each of its events: what ended its worker may be one of
 //!    them.
 //! 4. Of the rows of one lane at most one, the head, is ready, due at a time, or leased. The others wait, in
@@ -34,9 +34,7 @@
 //!    been claimed.
 
 pub mod feed;
-mod progress;
 mod spans;
-mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +46,9 @@ use crate::position::Position;
 use crate::settle::{AttemptRecord, Lane};
 use crate::time::Timestamp;
 
-pub use progress::{Board, EventProgress, Progress};
+pub use crate::delivery::progress::{Board, EventProgress, Progress};
+pub use crate::delivery::ticket::{Ticket, Token};
 pub use spans::Spans;
-pub use ticket::Ticket;
-
-/// The number of a claim: what tells the lease of a row from every other one that it has had or will have. It grows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Token(pub i64);
 
 /// How urgent an event is; the larger, the sooner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -170,7 +164,7 @@ pub struct LeasedRow {
     /// Its name: the first of its events.
     pub id: EventId,
     /// Its events, in order, with their payload as edited if it was. One that is gone from the log is
-    /// missing, and so is one that is [superseded](crate::unique): whoever holds the row takes it for done.
+    /// missing, and so is one that is [superseded](crate::unique): the worker takes it for done.
     pub events: Vec<Arc<Event>>,
     /// Whether it is a block.
     pub is_block: bool,
@@ -301,7 +295,7 @@ pub struct QueueSettled {
 pub struct Extended {
     /// Which one.
     pub token: Token,
-    /// Events of it that somebody has cancelled: their handlers should end, and whatever they say, they are
+    /// Events of it that an operator has cancelled: their handlers should end, and whatever they say, they are
     /// not attempted again.
     pub cancelled: Vec<EventId>,
 }
@@ -313,9 +307,9 @@ pub struct Swept {
     pub reaped: u64,
     /// Rows whose time has come.
     pub due: u64,
-    /// Lanes that had waited for nobody: always zero, unless something is wrong.
+    /// Lanes that had waited for no head: always zero, unless something is wrong.
     pub headless: u64,
-    /// Lanes in which a row may wait for nobody, and which are looked at again by the next sweep: somebody
+    /// Lanes in which a row may wait for no head, and which are looked at again by the next sweep: another worker
     /// had them in hand.
     pub unsure: u64,
     /// How long until the next row is due; none if no row has a due time.

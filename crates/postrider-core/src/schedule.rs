@@ -1,6 +1,6 @@
 //! What is emitted at which times: cron schedules that are stored in the database.
 //!
-//! A schedule names instants, its *ticks*, by a cron expression in a time zone, and an event. Whoever looks
+//! A schedule names instants, its *ticks*, by a cron expression in a time zone, and an event. A process that looks
 //! at a schedule when a tick is due fires it: one transaction emits the event and moves `next_at` on from the
 //! value that was seen. Of any number of processes that fire the same tick one succeeds, and the others have
 //! changed nothing. A process that ends in between has changed nothing either. So there is no leader, and
@@ -17,7 +17,7 @@
 
 mod cron;
 mod due;
-mod store;
+mod fire;
 
 use std::str::FromStr;
 
@@ -28,8 +28,8 @@ use crate::event::{Key, Kind, NewEvent, Topic};
 use crate::limits;
 use crate::time::Timestamp;
 
-pub use due::{Due, due};
-pub use store::{DueSchedules, Fire, Fired, ScheduleReport, ScheduleStore};
+pub use due::{DueTicks, due};
+pub use fire::{DueSchedules, Fire, Fired, ScheduleReport};
 
 use cron::Cron;
 
@@ -54,7 +54,7 @@ pub struct Schedule {
     pub cron: String,
     /// The time zone in which the expression is read.
     pub zone: String,
-    /// What happens to ticks that nobody fired in time.
+    /// What happens to ticks that were not fired in time.
     pub missed: Missed,
     /// The topic of its events.
     pub topic: Topic,
@@ -93,7 +93,7 @@ impl Schedule {
     }
 }
 
-/// What happens to ticks that nobody fired in time: no relay ran, the store could not be reached, or the schedule was
+/// What happens to ticks that were not fired in time: no relay ran, the store could not be reached, or the schedule was
 /// paused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -159,7 +159,7 @@ pub struct NewSchedule {
     pub cron: String,
     /// The IANA name of the time zone in which the expression is read.
     pub zone: String,
-    /// What happens to ticks that nobody fired in time.
+    /// What happens to ticks that were not fired in time.
     pub missed: Missed,
     /// What is emitted at each tick, without a delay or an idempotency key of its own.
     pub event: NewEvent,
@@ -184,7 +184,7 @@ impl NewSchedule {
         self
     }
 
-    /// What happens to ticks that nobody fired in time.
+    /// What happens to ticks that were not fired in time.
     #[must_use]
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;

@@ -20,13 +20,11 @@
 //! 3. An event of a parked lane that comes up the log is not handed out. It waits in memory, and as a
 //!    row once the mark passes it.
 //! 4. When the head leaves, the same transaction gives the next row of its lane a due time. If there is
-//!    none, the lane is free again, and the owner's memory is next: nobody else can hold the lane.
+//!    none, the lane is free again, and the owner's memory is next: nothing else can hold the lane.
 //! 5. Delayed events of a key form a lane of their own, in the order of their due times.
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use serde::Serialize;
 
 use crate::delivery::DeliveryState;
 use crate::event::{Event, EventId, Key};
@@ -34,9 +32,7 @@ use crate::position::{Epoch, Position, Shard, ShardSet};
 use crate::subscription::Subscription;
 use crate::time::Timestamp;
 
-/// The number of one running process in a store; a fresh one at every start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct MemberId(pub i64);
+pub use crate::position::MemberId;
 
 /// Proof of ownership: the shards of a subscription that a member holds, each at an epoch.
 #[derive(Debug, Clone)]

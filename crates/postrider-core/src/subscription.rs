@@ -1,5 +1,7 @@
 //! Who wants which events, and how.
 
+pub mod balance;
+pub mod filter;
 mod queue_tuning;
 mod stored;
 
@@ -8,19 +10,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::retry::RetryPolicy;
 use crate::error::{Error, Result};
 use crate::event::EventId;
-use crate::filter::{Filter, Pattern};
 use crate::limits;
-use crate::retry::RetryPolicy;
+use crate::subscription::filter::{Filter, Pattern};
 use crate::time::Timestamp;
 
+pub use crate::position::SubscriptionId;
 pub use queue_tuning::{Fair, LeaseBy, QueueTuning, Rate};
 pub use stored::{StoredSubscription, SubscriptionTexts};
-
-/// The number of a subscription in its store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SubscriptionId(pub i64);
 
 /// A named durable interest in events, as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

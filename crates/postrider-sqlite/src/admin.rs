@@ -1,6 +1,5 @@
 //! What do people change and look at?
 
-pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod dead_letter;
 pub(crate) mod event;

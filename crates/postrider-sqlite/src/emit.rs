@@ -18,7 +18,7 @@ use rusqlite::{Connection, Savepoint, Transaction, TransactionBehavior};
 
 use crate::error::Doing;
 
-/// Marks what is emitted through rusqlite. Nobody has to name it.
+/// Marks what is emitted through rusqlite. Callers need not name it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rusqlite;
 
@@ -83,8 +83,8 @@ fn payload(event: &NewEvent) -> ToSqlOutput<'_> {
     ToSqlOutput::Borrowed(if event.is_json() { ValueRef::Text(bytes) } else { ValueRef::Blob(bytes) })
 }
 
-/// Writes the event unless its idempotency key is taken; returns the id of whoever holds the key then. Nobody
-/// else can take it meanwhile, since the first statement has the writer lock.
+/// Writes the event unless its idempotency key is taken; returns the id of the event that holds the key then. No
+/// other connection can take it meanwhile, since the first statement has the writer lock.
 fn insert_once(conn: &Connection, event: &NewEvent, now: Timestamp, key: &str) -> rusqlite::Result<i64> {
     let claimed = conn.prepare_cached(sql!("emit/idempotency_claim"))?.execute([key])?;
     if claimed == 0

@@ -34,6 +34,8 @@
 //! | `retention` | what may go? |
 //! | `admin` | what do people change and look at? |
 //! | `schedule` | what is emitted at which times? |
+//! | `subscription` | which subscriptions are there? |
+//! | `audit` | who destroyed or skipped what? |
 //! | [`inbox`] | how does a receiver handle each event once, and how is one delivered into its database? |
 //!
 //! # What to know about SQLite
@@ -69,6 +71,7 @@ macro_rules! sql {
 }
 
 mod admin;
+mod audit;
 #[cfg(feature = "bench")]
 pub mod bare;
 pub mod emit;
@@ -84,12 +87,13 @@ mod retention;
 mod schedule;
 mod settle;
 mod store;
+mod subscription;
 
 pub use rusqlite;
 
 pub use admin::event::events_seen_by;
-pub use file::clock::SystemClock;
 pub use file::migrate::{Migration, SCHEMA_VERSION, migrations, schema_sql, schema_transaction_sql};
+pub use options::clock::SystemClock;
 pub use options::{Durability, SqliteOptions};
 pub use ownership::shard::SHARDS;
 pub use settle::work::{Work, in_transaction};

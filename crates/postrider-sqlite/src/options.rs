@@ -1,5 +1,7 @@
 //! Which database file, and how it is used.
 
+pub(crate) mod clock;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use postrider_core::time::Clock;
 use postrider_core::{Error, Result};
 
-use crate::file::clock::SystemClock;
+use crate::options::clock::SystemClock;
 
 /// How a [`SqliteStore`](crate::SqliteStore) is opened.
 ///

@@ -1,78 +1,18 @@
-//! Schedules: what people put, and what relays fire.
+//! What is emitted at which times? What people put, and what relays fire.
 
 use postrider_core::schedule::{DueSchedules, Fire, Fired, ScheduleId, ScheduleReport};
 use postrider_core::{
-    Headers, Key, Kind, Missed, NewSchedule, Result, Schedule, ScheduleStore, Timestamp, Topic, limits,
-    refusal,
+    Headers, Key, Kind, Missed, NewSchedule, Result, Schedule, Timestamp, Topic, limits, refusal,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use crate::admin::audit::{Auditor, Entry};
+use crate::audit::{Auditor, Entry};
 use crate::emit::event_insert;
 use crate::error::Doing;
-use crate::file::connection::Commit;
 use crate::file::event_row::{bytes, headers};
-use crate::store::SqliteStore;
 
-impl ScheduleStore for SqliteStore {
-    async fn schedule_put(&self, new: NewSchedule, actor: &str) -> Result<Schedule> {
-        let auditor = self.auditor(actor);
-        self.change(move |tx| schedule_put(tx, new, &auditor)).await
-    }
-
-    async fn schedule_get(&self, name: &str) -> Result<ScheduleReport> {
-        let name = name.to_owned();
-        self.read(move |tx| schedule_get(tx, &name)).await
-    }
-
-    async fn schedule_list(&self) -> Result<Vec<Schedule>> {
-        self.read(|tx| schedules_read(tx, sql!("schedule/schedule_list"), [])).await
-    }
-
-    async fn schedule_pause(&self, name: &str) -> Result<Schedule> {
-        let (name, now) = (name.to_owned(), self.now());
-        self.change(move |tx| {
-            tx.execute(sql!("schedule/schedule_pause"), (&name, now.as_micros()))
-                .doing("pause a schedule")?;
-            Ok(schedule_get(tx, &name)?.schedule)
-        })
-        .await
-    }
-
-    async fn schedule_resume(&self, name: &str) -> Result<Schedule> {
-        let name = name.to_owned();
-        self.change(move |tx| {
-            tx.execute(sql!("schedule/schedule_resume"), [&name]).doing("resume a schedule")?;
-            Ok(schedule_get(tx, &name)?.schedule)
-        })
-        .await
-    }
-
-    async fn schedule_delete(&self, name: &str, actor: &str) -> Result<()> {
-        let (name, auditor) = (name.to_owned(), self.auditor(actor));
-        self.change(move |tx| {
-            let old = schedule_get(tx, &name)?.schedule;
-            remove(tx, &old, "schedule_delete", &auditor)
-        })
-        .await
-    }
-
-    async fn schedules_due(&self) -> Result<DueSchedules> {
-        let now = self.now();
-        self.read(move |tx| schedules_due(tx, now)).await
-    }
-
-    async fn schedule_fire(&self, fire: Fire) -> Result<Fired> {
-        let now = self.now();
-        // What is lost in a power cut is lost as a whole: the tick is due again, and its event was not handed
-        // out, since what is fetched is flushed first.
-        let fired = self.write(Commit::Plain, move |tx| schedule_fire(tx, &fire, now)).await?;
-        self.give_wake();
-        Ok(fired)
-    }
-}
-
-fn schedule_put(tx: &Transaction<'_>, new: NewSchedule, auditor: &Auditor) -> Result<Schedule> {
+/// Puts a schedule, in place of the one that has its name.
+pub(crate) fn schedule_put(tx: &Transaction<'_>, new: NewSchedule, auditor: &Auditor) -> Result<Schedule> {
     let what = "put a schedule";
     let name = new.name.clone();
     let old = schedule_find(tx, &name)?;
@@ -120,8 +60,32 @@ fn remove(tx: &Transaction<'_>, old: &Schedule, action: &'static str, auditor: &
     auditor.write(tx, &Entry { action, subscription: None, event_id: None, detail: Some(&detail) })
 }
 
-fn schedule_get(conn: &Connection, name: &str) -> Result<ScheduleReport> {
+/// One schedule by name, or `NotFound`.
+pub(crate) fn schedule_get(conn: &Connection, name: &str) -> Result<ScheduleReport> {
     schedule_find(conn, name)?.ok_or_else(|| refusal::schedule_missing(name))
+}
+
+/// All schedules by name.
+pub(crate) fn schedule_list(conn: &Connection) -> Result<Vec<Schedule>> {
+    schedules_read(conn, sql!("schedule/schedule_list"), [])
+}
+
+/// Stops a schedule until it is resumed.
+pub(crate) fn schedule_pause(tx: &Transaction<'_>, name: &str, now: Timestamp) -> Result<Schedule> {
+    tx.execute(sql!("schedule/schedule_pause"), (name, now.as_micros())).doing("pause a schedule")?;
+    Ok(schedule_get(tx, name)?.schedule)
+}
+
+/// Ends a pause.
+pub(crate) fn schedule_resume(tx: &Transaction<'_>, name: &str) -> Result<Schedule> {
+    tx.execute(sql!("schedule/schedule_resume"), [name]).doing("resume a schedule")?;
+    Ok(schedule_get(tx, name)?.schedule)
+}
+
+/// Removes a schedule for good.
+pub(crate) fn schedule_delete(tx: &Transaction<'_>, name: &str, auditor: &Auditor) -> Result<()> {
+    let old = schedule_get(tx, name)?.schedule;
+    remove(tx, &old, "schedule_delete", auditor)
 }
 
 fn schedule_find(conn: &Connection, name: &str) -> Result<Option<ScheduleReport>> {
@@ -132,7 +96,8 @@ fn schedule_find(conn: &Connection, name: &str) -> Result<Option<ScheduleReport>
     found.transpose()
 }
 
-fn schedules_due(tx: &Transaction<'_>, now: Timestamp) -> Result<DueSchedules> {
+/// Schedules that are due, and when the next one is.
+pub(crate) fn schedules_due(tx: &Transaction<'_>, now: Timestamp) -> Result<DueSchedules> {
     let next_at: Option<i64> = tx
         .prepare_cached(sql!("schedule/schedule_next"))
         .and_then(|mut next| next.query_row([], |row| row.get(0)))
@@ -146,7 +111,8 @@ fn schedules_due(tx: &Transaction<'_>, now: Timestamp) -> Result<DueSchedules> {
     }
 }
 
-fn schedule_fire(tx: &Transaction<'_>, fire: &Fire, now: Timestamp) -> Result<Fired> {
+/// Emits the ticks of a schedule, unless another member has fired it.
+pub(crate) fn schedule_fire(tx: &Transaction<'_>, fire: &Fire, now: Timestamp) -> Result<Fired> {
     fire.check()?;
     let last = fire.ticks.last().map(|tick| tick.as_micros());
     let moved = tx

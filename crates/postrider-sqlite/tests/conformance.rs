@@ -76,7 +76,9 @@ impl Rig for SqliteRig {
 
     async fn ack(&self, delivery: &Delivery, note: &str, ending: Ending) -> Result<(), Error> {
         let mut app = self.raw();
-        let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).expect("nobody else writes");
+        let tx = app
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .expect("no other connection writes");
         tx.execute("insert into effect values (?1, ?2)", (delivery.id.0, note)).expect("the table is there");
         ack_in(&tx, delivery)?;
         match ending {

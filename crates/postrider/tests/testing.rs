@@ -44,7 +44,7 @@ async fn everything_that_is_due_is_delivered_to_those_who_want_it() {
 }
 
 #[tokio::test]
-async fn what_handlers_emit_is_delivered_too_whoever_has_ended_already() {
+async fn what_handlers_emit_is_delivered_too_after_others_have_ended() {
     let scratch = Scratch::new().await.unwrap();
     scratch.store().event_emit(vec![Event::new("a").payload("3")]).await.unwrap();
     // Each answers the other until the number in the payload has come down to nothing.

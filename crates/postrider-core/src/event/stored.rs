@@ -139,7 +139,7 @@ impl StoredEvent<'_> {
             });
         }
         if event.flaw.is_some() {
-            // It is a dead letter at once: nobody has to wait for that.
+            // It is a dead letter at once, so there is nothing to wait for.
             event.due_at = None;
             event.created_at = event.created_at.clamp_to_datable();
         }

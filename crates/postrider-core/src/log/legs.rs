@@ -1,6 +1,6 @@
 //! Shards that stand at different places, and the way to one where all of them stand.
 //!
-//! Whoever takes shards of several owners finds each where its owner left it: somewhere inside a window, and
+//! A member that takes shards of several owners finds each where its owner left it: somewhere inside a window, and
 //! windows of different owners begin and end at different ticks. Reading on for all of them at once, from the
 //! least place, would need positions that say "this window up to here, and of that shard also what it had
 //! come past before": there are none, and one that leaves the second part out sends the shard back over what

@@ -1,4 +1,4 @@
-//! The protocol with a stream of decoded commits beside the probes, against random histories: nobody has to
+//! The protocol with a stream of decoded commits beside the probes, against random histories: no reader has to
 //! say when one takes over from the other.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,9 +29,9 @@ enum Step {
     Confirm,
     /// What was decoded is thrown away up to here.
     Discard,
-    /// The stream's slot is lost, and made anew.
+    /// The stream's slot is lost, and made again.
     Renew,
-    /// The stream begins anew where it was confirmed.
+    /// The stream begins again where it was confirmed.
     Cut,
     /// All memory goes; what was persisted is one of the last ticks.
     Restart(usize),

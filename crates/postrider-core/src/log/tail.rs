@@ -1,13 +1,13 @@
 //! The memory of the last windows, shared by all subscriptions of a process.
 //!
 //! ```text
-//!            windows in memory             newest: whoever stands here opens the next window for all
+//!            windows in memory             newest: a reader here opens the next window for all
 //!   ……│    │    │    │    │▼
 //!     └ a subscription that stands here is given four windows, one by one, without asking the server
 //!  └ one that is further behind reads a window of its own, up to the newest tick, and then stands there
 //! ```
 //!
-//! Where somebody stands is told by the tick itself, not by what it says: two ticks that see the same may
+//! Where a reader stands is told by the tick itself, not by what it says: two ticks that see the same may
 //! have different ladders.
 
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ pub struct Pending {
     pub inserted: Lsn,
 }
 
-/// What the tail has for somebody who stands at a tick.
+/// What the tail has for a reader that stands at a tick.
 #[derive(Debug)]
 pub enum Served {
     /// The window that follows.
@@ -92,13 +92,13 @@ impl Tail {
         }
     }
 
-    /// Begins with a tick that somebody stands at: there is no tail yet.
+    /// Begins with a tick that a reader stands at: there is no tail yet.
     pub fn begin(&mut self, tick: &Arc<Tick>) {
         *self = Self { newest: Some(Arc::clone(tick)), ..Self::default() };
     }
 
-    /// Takes in the window behind the newest tick. Its rows are remembered if `keep` says that somebody else
-    /// may want them. Of one that was cut off only the end is known, and others read it for themselves.
+    /// Takes in the window behind the newest tick. Its rows are remembered if `keep` says that another
+    /// subscription may want them. Of one that was cut off only the end is known, and others read it for themselves.
     pub fn push(&mut self, window: &Window, rows: &Arc<[LogRow]>, keep: bool) {
         self.newest = Some(Arc::clone(&window.to));
         if !keep {

@@ -278,7 +278,7 @@ proptest! {
         let mut shards = Shards::new(&server);
         for (held, tick, decoded, most) in lives {
             let tick = &server.ticks[tick % server.ticks.len()];
-            // Before the first look nobody follows a stream.
+            // Before the first look no reader follows a stream.
             let follows = !server.committed.is_empty() && tick.snapshot != Snapshot::empty();
             let early = decoded.filter(|_| follows).map(|row| {
                 let xid = server.committed[row % server.committed.len()].xid;
@@ -305,7 +305,7 @@ proptest! {
         let mut passed_over: BTreeSet<i64> = BTreeSet::new();
         let mut tick = 0;
         for (held, ticks, most, to) in lives {
-            // Moments follow each other; somebody moves the shards at a moment that the reader has not seen.
+            // Moments follow each other; the shards are moved at a moment that the reader has not seen.
             tick = (tick + ticks % 3).min(server.ticks.len() - 1);
             shards.live(ShardSet(held), &server.ticks[tick], most);
             if let Some(to) = to {

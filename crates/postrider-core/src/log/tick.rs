@@ -78,9 +78,9 @@ impl Tick {
         Self { snapshot: self.snapshot.with(xids), rung, ladder: self.ladder.clone() }
     }
 
-    /// The moment at which everything is seen that one of two moments sees. Rungs are facts whoever found
-    /// them, so that those of the later one serve for both: of whatever neither sees, it has kept what it
-    /// needs.
+    /// The moment at which everything is seen that one of two moments sees. Rungs are facts, no matter
+    /// which reader found them, so that those of the later one serve for both: of whatever neither sees, it
+    /// has kept what it needs.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let later = if self.seq() >= other.seq() { self } else { other };

@@ -2,7 +2,7 @@
 //!
 //! **Fairness** is start-time fair queueing, decided when a row is fed, so that a claim need not search.
 //! Every tenant has a clock of its own that a row moves on by one. A row begins where its tenant's clock
-//! stands, or where the queue stands, if that is later: whoever was away has saved nothing up. Rows are
+//! stands, or where the queue stands, if that is later: a tenant that was away has saved nothing up. Rows are
 //! claimed in the order of their beginnings. So while `n` tenants have rows, each gets one of `n` claims,
 //! however many rows it has:
 //!
@@ -62,11 +62,11 @@ impl Feeder {
 
     /// Learns where the queue stands; none if nothing is ready to be claimed.
     pub fn stand_at(&mut self, front: Option<i64>) {
-        // Time does not run backwards, and nobody can be ahead of everything that was fed.
+        // Time does not run backwards, and no tenant can be ahead of everything that was fed.
         self.now = front.unwrap_or(self.newest).max(self.now).min(self.newest);
         self.tenants.retain(|_, clock| *clock > self.now);
         if self.tenants.len() > limits::FAIR_TENANTS_MAX {
-            // They begin anew, side by side: unfair for one round, and bounded.
+            // They begin again, side by side: unfair for one round, and bounded.
             self.tenants.clear();
             self.now = self.newest;
         }

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 
 /// What is to be done about a schedule whose time has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct DueTicks {
     /// The ticks for which an event is to be emitted, oldest first. At most
     /// [`FIRE_TICKS_MAX`](crate::limits::FIRE_TICKS_MAX); what remains is due at the next look.
     pub ticks: Vec<Timestamp>,
@@ -23,7 +23,7 @@ pub struct Due {
 /// What is to be done about a schedule now; none if its time has not come or it is paused.
 ///
 /// The work is bounded however far the clock has jumped: ticks in between are not walked through.
-pub fn due(schedule: &Schedule, now: Timestamp) -> Result<Option<Due>> {
+pub fn due(schedule: &Schedule, now: Timestamp) -> Result<Option<DueTicks>> {
     let seen = schedule.next_at;
     if schedule.paused_at.is_some() || seen > now {
         return Ok(None);
@@ -32,11 +32,15 @@ pub fn due(schedule: &Schedule, now: Timestamp) -> Result<Option<Due>> {
     let next_at = cron.next_after(now).ok_or_else(|| beyond(&schedule.name, now))?;
     let due = match schedule.missed {
         Missed::All => each(&cron, seen, now, next_at),
-        Missed::Once => Due { ticks: vec![last(&cron, seen, now)], next_at, dropped: false },
+        Missed::Once => DueTicks { ticks: vec![last(&cron, seen, now)], next_at, dropped: false },
         Missed::Skip => {
             let last = last(&cron, seen, now);
             let late = now.since(last) > limits::TICK_LATE_MAX;
-            Due { ticks: if late { Vec::new() } else { vec![last] }, next_at, dropped: late || last > seen }
+            DueTicks {
+                ticks: if late { Vec::new() } else { vec![last] },
+                next_at,
+                dropped: late || last > seen,
+            }
         }
     };
     Ok(Some(due))
@@ -61,7 +65,7 @@ fn last(cron: &Cron, seen: Timestamp, now: Timestamp) -> Timestamp {
 }
 
 /// Every tick up to now, but for those before the newest thousand.
-fn each(cron: &Cron, seen: Timestamp, now: Timestamp, next_at: Timestamp) -> Due {
+fn each(cron: &Cron, seen: Timestamp, now: Timestamp, next_at: Timestamp) -> DueTicks {
     // The one that was seen is not looked for: another database of time zones may have named it.
     let rest = ticks_up_to(cron, seen, now);
     let dropped = rest.len() >= limits::MISSED_TICKS_MAX;
@@ -72,7 +76,7 @@ fn each(cron: &Cron, seen: Timestamp, now: Timestamp, next_at: Timestamp) -> Due
     };
     let next_at = ticks.get(limits::FIRE_TICKS_MAX).copied().unwrap_or(next_at);
     ticks.truncate(limits::FIRE_TICKS_MAX);
-    Due { ticks, next_at, dropped }
+    DueTicks { ticks, next_at, dropped }
 }
 
 /// The instant after which there are as many ticks up to now as may be made up for. After `seen` there are

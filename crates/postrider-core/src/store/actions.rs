@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::event::EventId;
 use crate::time::Timestamp;
 
-/// What somebody did to a delivery, as the audit tells it.
+/// What an operator did to a delivery, as the audit tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ActionReport {
     /// What was done.

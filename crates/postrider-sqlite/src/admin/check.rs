@@ -3,9 +3,9 @@
 use postrider_core::Result;
 use rusqlite::Connection;
 
-use crate::admin::event::event_issued;
 use crate::error::Doing;
 use crate::file::open::intact;
+use crate::log::event::event_issued;
 use crate::ownership::shard::SHARDS;
 use crate::queue::check::queues;
 

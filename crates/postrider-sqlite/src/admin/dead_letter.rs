@@ -2,7 +2,7 @@
 //!
 //! Owners never touch a dead row and operators touch no other, so the two need no fence between them. A
 //! letter that holds its lane stays the lane's head whatever is decided about it: only the owner moves
-//! lanes, since it has the rest of the lane in memory. In mode `queue` nobody has, see `queue_letter`.
+//! lanes, since it has the rest of the lane in memory. In mode `queue` no process has, see `queue/letter.rs`.
 
 use bytes::Bytes;
 use postrider_core::event::Listed;
@@ -12,13 +12,14 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, EventId, Result, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use crate::admin::audit::{Auditor, Entry};
-use crate::admin::event::{event_get, event_issued, event_preview};
+use crate::admin::event::event_preview;
 use crate::admin::report::attempt_list;
-use crate::admin::subscription::subscription_get;
+use crate::audit::{Auditor, Entry};
 use crate::error::Doing;
+use crate::log::event::{event_get, event_issued};
 use crate::queue::letter::{Behind, letter_discard, letter_replay};
 use crate::settle::due::edited;
+use crate::subscription::subscription_get;
 
 /// A page of dead letters, each with its last attempt. One whose event is gone is left out; `check` reports it.
 pub(crate) fn dead_letter_list(conn: &Connection, query: &DeadLetterQuery) -> Result<Vec<DeadLetter>> {
@@ -177,15 +178,11 @@ fn dead_letter_find(conn: &Connection, query: &DeadLetterQuery) -> Result<Vec<De
         }
         None => (i64::MIN, i64::MAX),
     };
-    let after = query.after.map_or(i64::MIN, |id| id.0.saturating_add(1));
-    let (event_from, event_to) = match query.event_id {
-        Some(id) => (id.0.max(after), id.0),
-        None => (after, i64::MAX),
-    };
+    let (first, last) = query.range();
     let limit = query.limit.min(limits::PAGE_ROWS_MAX) as i64;
     conn.prepare_cached(sql!("admin/dead_letter/dead_letter_list"))
         .and_then(|mut list| {
-            let range = (subscription_from, subscription_to, event_from, event_to, limit);
+            let range = (subscription_from, subscription_to, first.0, last.0, limit);
             list.query_map(range, Dead::read)?.collect()
         })
         .doing("list dead letters")

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction};
 use crate::emit::event_insert;
 use crate::error::Doing;
 use crate::file::event_row;
+use crate::log::event::{event_newest, event_oldest};
 
 /// Rows that one step of a listing looks at. A rare topic in a long log takes many steps; between them the
 /// reading thread serves others.
@@ -19,13 +20,6 @@ const COUNT_MAX: u64 = 10_000;
 /// Emits all of `events` or none.
 pub(crate) fn event_emit(tx: &Transaction<'_>, events: &[NewEvent], now: Timestamp) -> Result<Vec<EventId>> {
     events.iter().map(|event| event_insert(tx, event, now)).collect()
-}
-
-/// One event.
-pub(crate) fn event_get(conn: &Connection, id: EventId) -> Result<Option<Event>> {
-    conn.prepare_cached(sql!("queue/check/event_get"))
-        .and_then(|mut get| get.query_row([id.0], event_row::event_read).optional())
-        .doing("read an event")
 }
 
 /// What a listing shows of one event.
@@ -112,36 +106,6 @@ impl Listing {
     }
 }
 
-/// The newest event that is there.
-pub(crate) fn event_newest(conn: &Connection) -> Result<Option<EventId>> {
-    conn.prepare_cached(sql!("admin/event/event_newest"))
-        .and_then(|mut newest| newest.query_row([], |row| row.get::<_, Option<i64>>(0)))
-        .map(|id| id.map(EventId))
-        .doing("find the newest event")
-}
-
-/// The oldest event behind `id`, and when it was emitted.
-pub(crate) fn event_oldest(conn: &Connection, after: EventId) -> Result<Option<(EventId, Timestamp)>> {
-    conn.prepare_cached(sql!("admin/event/event_oldest"))
-        .and_then(|mut oldest| {
-            oldest
-                .query_row([after.0], |row| {
-                    let at = event_row::integer(row.get_ref(1)?).unwrap_or_default();
-                    Ok((EventId(row.get(0)?), Timestamp::from_micros(at)))
-                })
-                .optional()
-        })
-        .doing("find the oldest event")
-}
-
-/// The greatest id that was ever handed out; 0 before the first.
-pub(crate) fn event_issued(conn: &Connection) -> Result<EventId> {
-    conn.prepare_cached(sql!("admin/event/event_issued"))
-        .and_then(|mut issued| issued.query_row([], |row| row.get(0)).optional())
-        .map(|id| EventId(id.unwrap_or(0)))
-        .doing("find the last id")
-}
-
 /// How many events lie between two ids, both excluded: exact up to ten thousand, else by their ids, since
 /// counting walks the table.
 pub(crate) fn event_count(conn: &Connection, after: EventId, before: EventId) -> Result<u64> {
@@ -159,7 +123,7 @@ pub(crate) fn event_count(conn: &Connection, after: EventId, before: EventId) ->
 }
 
 /// How many events behind an id a filter wants, and when the first of them was emitted. Beyond a limit it is
-/// an estimate, by the share of those that were looked at; never nothing where nobody has looked.
+/// an estimate, by the share of those that were looked at; never zero where no row was looked at.
 pub(crate) fn event_wanted(
     conn: &Connection,
     after: EventId,

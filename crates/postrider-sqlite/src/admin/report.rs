@@ -14,16 +14,17 @@ use postrider_core::{
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::admin::event::{event_count, event_get, event_newest, event_oldest, event_wanted};
-use crate::admin::subscription::subscription_list;
+use crate::admin::event::{event_count, event_wanted};
 use crate::error::Doing;
 use crate::file::migrate::{SCHEMA_VERSION, store_id};
+use crate::log::event::{event_get, event_newest, event_oldest};
 use crate::ownership::liveness::{Observer, signs_read};
 use crate::ownership::member::member_list;
 use crate::ownership::shard::SHARDS;
 use crate::queue::lane::queue_head;
 use crate::queue::row::{QueuedState, queued_of};
 use crate::settle::lane::{lane_head, lane_read};
+use crate::subscription::subscription_list;
 
 /// Parked lanes that a report shows.
 const PARKED_SHOWN_MAX: i64 = 10;

@@ -5,14 +5,14 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, EventId, Mode, Position, Result, Start, Timestamp};
 use rusqlite::{Connection, Transaction};
 
-use crate::admin::audit::{Auditor, Entry};
-use crate::admin::event::{event_issued, event_newest, event_oldest};
-use crate::admin::subscription::subscription_get;
+use crate::audit::{Auditor, Entry};
 use crate::error::Doing;
+use crate::log::event::{event_issued, event_newest, event_oldest};
 use crate::queue::claim::{Claims, forget};
 use crate::queue::lane::queue_mend;
 use crate::queue::row::{Queued, queued_take};
 use crate::settle::lane::{lane_advance, lane_read};
+use crate::subscription::subscription_get;
 
 /// The position from which `start` comes next.
 pub(crate) fn position_of(conn: &Connection, start: Start) -> Result<Position> {
@@ -89,7 +89,7 @@ pub(crate) fn subscription_seek(
 }
 
 /// Takes out of the queue what lies above a position, since it will be fed again. Of a block that reaches
-/// over the position the part below stays, as it is: leased, if it was. Whoever has it is fenced from what is
+/// over the position the part below stays, as it is: leased, if it was. Its worker is fenced from what is
 /// gone.
 fn queue_cut(tx: &Transaction<'_>, subscription: SubscriptionId, position: Position) -> Result<()> {
     let what = "empty a queue above a position";

@@ -1,14 +1,14 @@
 //! Subscriptions as people manage them.
 
-use postrider_core::subscription::{StoredSubscription, SubscriptionTexts};
 use postrider_core::{NewSubscription, Result, ShardSet, Subscription, Timestamp, Tuning, refusal};
-use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+use rusqlite::Transaction;
 
-use crate::admin::audit::{Auditor, Entry};
 use crate::admin::seek::position_of;
+use crate::audit::{Auditor, Entry};
 use crate::error::Doing;
 use crate::ownership::shard::{SHARDS, shards_free};
 use crate::queue::lane::queue_retune;
+use crate::subscription::{subscription_find, subscription_get};
 
 /// Creates a subscription with its shards.
 pub(crate) fn subscription_create(
@@ -41,34 +41,6 @@ pub(crate) fn subscription_create(
         create.execute((id, shard, start.last_id.0)).doing(what)?;
     }
     subscription_get(tx, &new.name)
-}
-
-/// One subscription by name, or `NotFound`.
-pub(crate) fn subscription_get(conn: &Connection, name: &str) -> Result<Subscription> {
-    subscription_find(conn, name)?.ok_or_else(|| refusal::subscription_missing(name))
-}
-
-/// A subscription as it is stored now; `NotFound` if it is gone, even if another one has its name by now.
-pub(crate) fn subscription_same(conn: &Connection, known: &Subscription) -> Result<Subscription> {
-    let found = subscription_find(conn, &known.name)?.filter(|found| found.id == known.id);
-    found.ok_or_else(|| refusal::subscription_missing(&known.name))
-}
-
-fn subscription_find(conn: &Connection, name: &str) -> Result<Option<Subscription>> {
-    let stored = conn
-        .prepare_cached(sql!("admin/subscription/subscription_get"))
-        .and_then(|mut get| get.query_row([name], stored_read).optional())
-        .doing("read a subscription")?;
-    stored.map(StoredSubscription::parse).transpose()
-}
-
-/// All subscriptions by name.
-pub(crate) fn subscription_list(conn: &Connection) -> Result<Vec<Subscription>> {
-    let stored: Vec<StoredSubscription> = conn
-        .prepare_cached(sql!("admin/subscription/subscription_list"))
-        .and_then(|mut list| list.query_map([], stored_read)?.collect())
-        .doing("list the subscriptions")?;
-    stored.into_iter().map(StoredSubscription::parse).collect()
 }
 
 /// What may change about a subscription at any time.
@@ -107,7 +79,7 @@ pub(crate) fn subscription_change(
         queue_retune(tx, &changed)?;
     }
     if limits[0].is_some() != limits[1].is_some() {
-        // Whoever feeds has to know whether keys have a limit.
+        // The feeder has to know whether keys have a limit.
         shards_free(tx, changed.id, ShardSet::ALL, now)?;
     }
     Ok(changed)
@@ -132,20 +104,4 @@ pub(crate) fn subscription_delete(tx: &Transaction<'_>, name: &str, auditor: &Au
     let entry =
         Entry { action: "subscription_delete", subscription: Some(name), event_id: None, detail: None };
     auditor.write(tx, &entry)
-}
-
-fn stored_read(row: &Row<'_>) -> rusqlite::Result<StoredSubscription> {
-    Ok(StoredSubscription {
-        id: row.get(0)?,
-        name: row.get(1)?,
-        texts: SubscriptionTexts {
-            filter: row.get(2)?,
-            mode: row.get(3)?,
-            order: row.get(4)?,
-            on_dead: row.get(5)?,
-            tuning: row.get(6)?,
-        },
-        created_at: Timestamp::from_micros(row.get(7)?),
-        paused_at: row.get::<_, Option<i64>>(8)?.map(Timestamp::from_micros),
-    })
 }

@@ -2,12 +2,12 @@
 //!
 //! SQLite's own wait tries again after 1, 2, 5, 10 … 100 ms. Producers that commit one transaction after the
 //! other leave the writer lock free for some ten microseconds at a time, and two of them for less: a wait
-//! that looks so seldom meets one of these moments after seconds. It keeps no queue either, so that nobody's
+//! that looks so seldom meets one of these moments after seconds. It keeps no queue either, so that no connection's
 //! turn comes. This wait looks often, and not at equal distances, which might keep time with a producer.
 
 use std::time::{Duration, Instant};
 
-/// Looks at short distances; after them somebody holds the lock for long, and others may have the processor.
+/// Looks at short distances; after them a connection holds the lock for long, and others may have the processor.
 const SHORT_LOOKS: u32 = 256;
 /// The shortest distance between two looks.
 const STEP: Duration = Duration::from_micros(25);

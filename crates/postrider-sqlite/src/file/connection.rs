@@ -5,18 +5,14 @@
 //! never waits for a lock of its own. The threads end when the store is dropped.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::Doing;
-use crate::log::durability::WalFlush;
-use crate::log::fetch::IdleFetch;
 
 /// Calls that may wait for a connection; the next one waits outside.
 const QUEUE_MAX: usize = 64;
@@ -153,14 +149,6 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-/// What the reading thread owns.
-pub(crate) struct Reader {
-    pub(crate) conn: Connection,
-    pub(crate) flush: WalFlush,
-    /// The last fetch of each subscription that found nothing.
-    pub(crate) idle: HashMap<SubscriptionId, IdleFetch>,
 }
 
 /// Runs `work` in one short read transaction. It ends here in any case: a snapshot that stays open keeps

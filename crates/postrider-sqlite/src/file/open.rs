@@ -45,14 +45,14 @@ pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
 }
 
 /// Makes an empty file that only its owner may read and write; SQLite gives its WAL the same mode. It is made
-/// beside its place and linked there, so that nobody has it open before that, and no descriptor of it is
+/// beside its place and linked there, so that no process has it open before that, and no descriptor of it is
 /// closed while SQLite may hold locks. Where that fails, SQLite makes the file, and says what is wrong if it
 /// cannot either.
 fn create_private(path: &Path) {
     let beside = path.with_added_extension(format!("new-{}", std::process::id()));
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside);
     if made.is_ok() {
-        // Somebody else may have been faster.
+        // Another process may have been faster.
         drop(std::fs::hard_link(&beside, path));
         drop(std::fs::remove_file(&beside));
     }

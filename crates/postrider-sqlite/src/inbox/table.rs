@@ -80,7 +80,7 @@ impl InboxTable {
     }
 
     /// Whether the path still names the file that was opened. One that was moved or removed would take events
-    /// that nobody finds.
+    /// that no reader finds.
     pub fn is_in_place(&self) -> bool {
         metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file)
     }

@@ -10,7 +10,7 @@
 //! copied into the database file, and the WAL was reset: but a connection in `NORMAL` or `FULL` flushes
 //! the WAL before it copies, and the database file before it resets. (Connections in `OFF` do neither. They
 //! are outside the promise, and of every other promise of SQLite about power cuts.) The header of a fresh
-//! WAL is flushed together with its directory by whoever writes it, under the same condition.
+//! WAL is flushed together with its directory by the connection that writes it, under the same condition.
 //!
 //! *Why it is cheap.* The flush takes no lock and no commit of ours, which would make producers wait. The
 //! greatest id in the snapshot is remembered: ids become visible in their order, so all events up to it
@@ -22,7 +22,7 @@
 //! *When a flush fails,* Linux may mark the pages as clean although they are not on disk, so that the next
 //! flush succeeds and proves nothing. From then on a flush does not count until everything has been copied
 //! into the database file, from memory, and the WAL has been reset. A WAL that is gone is such a failure
-//! too: SQLite removes it only when the last connection closes, so somebody else has.
+//! too: SQLite removes it only when the last connection closes, so another program has.
 
 use std::fs::File;
 use std::io;
@@ -63,7 +63,7 @@ impl WalFlush {
                 ErrorKind::Unavailable,
                 format!(
                     "cannot flush `{}`, so events that could still vanish are kept back: check the disk, and that \
-                     nobody removes this file",
+                     no program removes this file",
                     self.wal.display()
                 ),
             )

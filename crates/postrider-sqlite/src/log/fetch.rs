@@ -13,10 +13,11 @@ use postrider_core::{EventId, Position, Result, Shard, limits};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode};
 
-use crate::admin::event::event_newest;
 use crate::error::Doing;
-use crate::file::connection::{Reader, read};
+use crate::file::connection::read;
 use crate::file::event_row;
+use crate::log::event::event_newest;
+use crate::log::reader::Reader;
 use crate::options::Durability;
 use crate::ownership::fence::fence;
 use crate::ownership::shard::SHARDS;

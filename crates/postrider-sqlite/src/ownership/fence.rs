@@ -13,7 +13,7 @@ pub(crate) struct Standing {
 }
 
 /// Refuses a member that has lost a shard since. In a read transaction that makes the snapshot the last
-/// moment of its ownership; in a write transaction nobody can take over before the commit.
+/// moment of its ownership; in a write transaction no member can take over before the commit.
 pub(crate) fn fence(conn: &Connection, hold: &Hold) -> Result<Standing> {
     let mut matching = 0;
     let mut paused = false;

@@ -1,8 +1,8 @@
 //! Is a member's process still there?
 //!
 //! A lease that runs out always ends ownership, so that a process that hangs loses its shards. But after a
-//! crash nobody should have to wait for that, and on one machine there is proof: the process is gone, or
-//! its number belongs to another process now, or the machine has been started anew. Proof of death frees
+//! crash no member should have to wait for that, and on one machine there is proof: the process is gone, or
+//! its number belongs to another process now, or the machine has been restarted. Proof of death frees
 //! the shards at once; everything else is left to the lease.
 //!
 //! What a member writes down about itself when it joins:
@@ -13,7 +13,7 @@
 //! - *pid and start time*: numbers are used again, but not with the same start time.
 //!
 //! Being wrong about any of this can cost a change of owner and duplicates, never order or events: the
-//! epochs fence whoever was taken for dead.
+//! epochs fence a member that was taken for dead.
 
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ impl Process {
                 .map(|id| id.trim().to_owned())
                 .unwrap_or_default(),
             started: match look(pid) {
-                Look::Running { started } => started,
-                Look::Gone | Look::Unknown => 0,
+                ProcessState::Running { started } => started,
+                ProcessState::Gone | ProcessState::Unknown => 0,
             },
         }
     }
@@ -81,9 +81,9 @@ impl Observer {
             && signs.process.pid_namespace == self.process.pid_namespace;
         same_numbers
             && match look(signs.process.pid) {
-                Look::Gone => true,
-                Look::Running { started } => started != signs.process.started,
-                Look::Unknown => false,
+                ProcessState::Gone => true,
+                ProcessState::Running { started } => started != signs.process.started,
+                ProcessState::Unknown => false,
             }
     }
 }
@@ -103,18 +103,18 @@ pub(crate) fn signs_read(row: &Row<'_>, first: usize) -> rusqlite::Result<Option
     }))
 }
 
-enum Look {
+enum ProcessState {
     Running { started: u64 },
     Gone,
     Unknown,
 }
 
-fn look(pid: u32) -> Look {
+fn look(pid: u32) -> ProcessState {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse(&stat),
         // Only with the list of processes at hand does a missing entry mean anything.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && proc_is_there() => Look::Gone,
-        Err(_) => Look::Unknown,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && proc_is_there() => ProcessState::Gone,
+        Err(_) => ProcessState::Unknown,
     }
 }
 
@@ -125,15 +125,15 @@ fn proc_is_there() -> bool {
 /// The fields behind the process's name, which stands in parentheses and may itself contain some: state
 /// (field 3), number of threads (20) and start time (22). A process that has ended but was not collected
 /// by its parent is gone, unless only its first thread has ended.
-fn parse(stat: &str) -> Look {
-    let Some((_, rest)) = stat.rsplit_once(')') else { return Look::Unknown };
+fn parse(stat: &str) -> ProcessState {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return ProcessState::Unknown };
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3).and_then(|text| text.parse::<u64>().ok());
     let ended = matches!(fields.first(), Some(&("Z" | "X" | "x")));
     match (number(20), number(22)) {
-        (Some(threads), Some(_)) if ended && threads <= 1 => Look::Gone,
-        (Some(_), Some(started)) => Look::Running { started },
-        _ => Look::Unknown,
+        (Some(threads), Some(_)) if ended && threads <= 1 => ProcessState::Gone,
+        (Some(_), Some(started)) => ProcessState::Running { started },
+        _ => ProcessState::Unknown,
     }
 }
 
@@ -182,9 +182,9 @@ mod tests {
         let stat = |state: &str, threads: u32| {
             format!("7 (a) b (c) {state} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 {threads} 0 4711 0 0")
         };
-        assert!(matches!(parse(&stat("S", 1)), Look::Running { started: 4711 }));
-        assert!(matches!(parse(&stat("Z", 1)), Look::Gone));
-        assert!(matches!(parse(&stat("Z", 2)), Look::Running { started: 4711 }));
-        assert!(matches!(parse("nonsense"), Look::Unknown));
+        assert!(matches!(parse(&stat("S", 1)), ProcessState::Running { started: 4711 }));
+        assert!(matches!(parse(&stat("Z", 1)), ProcessState::Gone));
+        assert!(matches!(parse(&stat("Z", 2)), ProcessState::Running { started: 4711 }));
+        assert!(matches!(parse("nonsense"), ProcessState::Unknown));
     }
 }

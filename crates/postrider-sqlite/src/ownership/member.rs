@@ -12,8 +12,8 @@ use crate::error::Doing;
 use crate::ownership::liveness::{Observer, Signs, signs_read};
 use crate::ownership::shard::shards_free;
 
-/// Registers this process, and forgets those that are dead: a crashed one cannot do so itself. Whoever is
-/// forgotten by mistake learns it from its next beat.
+/// Registers this process, and forgets those that are dead: a crashed one cannot do so itself. A member that
+/// is forgotten by mistake learns it from its next beat.
 pub(crate) fn member_join(
     tx: &Transaction<'_>,
     name: &str,

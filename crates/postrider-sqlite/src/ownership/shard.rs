@@ -4,18 +4,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postrider_core::balance::Survey;
-use postrider_core::settle::{HeldShard, Hold, MemberId, Taken};
+use postrider_core::settle::{HeldShard, Hold, MemberId};
 use postrider_core::subscription::SubscriptionId;
-use postrider_core::{Epoch, EventId, Mode, Position, Result, Shard, ShardSet, Timestamp};
+use postrider_core::{Epoch, EventId, Position, Result, Shard, ShardSet, Timestamp};
 use rusqlite::{Connection, Row, Transaction};
 
-use crate::admin::subscription::subscription_get;
 use crate::error::Doing;
 use crate::ownership::fence::fence;
 use crate::ownership::liveness::{Observer, Signs, signs_read};
 use crate::ownership::member::{member_check, member_forget};
-use crate::queue::lane::queue_mend;
-use crate::settle::lane::lanes_parked;
+use crate::subscription::subscription_get;
 
 /// Shards of a subscription. Part of the stored format.
 pub const SHARDS: u16 = 16;
@@ -56,7 +54,7 @@ pub(crate) fn shards_take(
     wanted: ShardSet,
     observer: &Observer,
     now: Timestamp,
-) -> Result<Option<Taken>> {
+) -> Result<Option<Hold>> {
     let subscription = subscription_get(tx, name)?;
     member_check(tx, member)?;
     let is_free = |owner: &Owner| {
@@ -69,7 +67,7 @@ pub(crate) fn shards_take(
     if free.is_empty() {
         return Ok(None);
     }
-    // Whoever loses shards is forgotten: it cannot beat again and trust in a lease that did not protect them.
+    // A member that loses shards is forgotten: it cannot beat again and trust in a lease that did not protect them.
     let losers = owners.iter().filter(|owner| free.contains(owner.shard)).filter_map(|owner| owner.member);
     for loser in losers.filter(|owner| *owner != member).collect::<BTreeSet<_>>() {
         member_forget(tx, loser)?;
@@ -81,16 +79,10 @@ pub(crate) fn shards_take(
         })
         .doing("take a subscription's shards")?;
     shards.sort_unstable_by_key(|held| held.shard);
-    // Ownership has changed: what is read from here on, nobody else changes.
+    // Ownership has changed: no other member changes what is read from here on.
     reap(tx, subscription.id, free, now)?;
-    let parked = lanes_parked(tx, subscription.id, free, now)?;
-    if subscription.mode == Mode::Queue {
-        queue_mend(tx, subscription.id)?;
-    }
-    let start = shards.iter().map(|held| held.position).min().unwrap_or(Position::START);
-    let hold =
-        Hold { subscription: Arc::new(subscription), member, shards: shards.into(), shard_count: SHARDS };
-    Ok(Some(Taken { hold, start, parked }))
+    let subscription = Arc::new(subscription);
+    Ok(Some(Hold { subscription, member, shards: shards.into(), shard_count: SHARDS }))
 }
 
 /// Gives back what `hold` holds.
@@ -99,7 +91,7 @@ pub(crate) fn shards_release(tx: &Transaction<'_>, hold: &Hold, now: Timestamp) 
     shards_free(tx, hold.subscription.id, hold.set(), now)
 }
 
-/// Takes shards from their owners, whoever they are.
+/// Takes shards from their owners, if they have any.
 pub(crate) fn shards_free(
     tx: &Transaction<'_>,
     subscription: SubscriptionId,

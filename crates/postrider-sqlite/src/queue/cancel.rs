@@ -1,15 +1,15 @@
-//! Ending a delivery that nobody wants any more.
+//! Ending a delivery that is not wanted any more.
 
 use postrider_core::Result;
 use postrider_core::queue::Token;
 use postrider_core::store::{Cancelled, LetterId};
 use rusqlite::Transaction;
 
-use crate::admin::audit::{Auditor, Entry};
-use crate::admin::subscription::subscription_get;
+use crate::audit::{Auditor, Entry};
 use crate::error::Doing;
 use crate::queue::lane::queue_advance;
 use crate::queue::row::{QueuedState, queued_of, queued_take};
+use crate::subscription::subscription_get;
 
 /// Takes an event out of the queue, or has its worker told.
 pub(crate) fn delivery_cancel(

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use postrider_core::{EventId, Mode, Order, Result, Subscription};
 use rusqlite::{Connection, Statement};
 
-use crate::admin::subscription::subscription_list;
 use crate::error::Doing;
 use crate::queue::row::Queued;
+use crate::subscription::subscription_list;
 
 /// Sentences of one kind that are worth saying.
 const SAID_MAX: usize = 100;
@@ -29,7 +29,7 @@ fn unclaimed(conn: &Connection, queue: &Subscription) -> rusqlite::Result<Vec<St
         let event: i64 = row.get(0)?;
         let name = &queue.name;
         Ok(format!(
-            "event {event} is leased by subscription `{name}` under no claim, so nobody will free it: move it with \
+            "event {event} is leased by subscription `{name}` under no claim, so no sweep will free it: move it with \
              `postrider subscription seek {name} {event}`, which delivers again what follows"
         ))
     })?;
@@ -59,7 +59,7 @@ fn rows(conn: &Connection, queue: &Subscription) -> rusqlite::Result<Vec<String>
     let position: Option<i64> =
         conn.query_row(sql!("queue/check/shard_position"), [queue.id.0], |row| row.get(0))?;
     let mut delivery = conn.prepare(sql!("settle/delivery_get"))?;
-    let mut event = conn.prepare(sql!("queue/check/event_get"))?;
+    let mut event = conn.prepare(sql!("log/event_get"))?;
     let mut ahead: BTreeSet<EventId> = BTreeSet::new();
     let mut walk = conn.prepare(sql!("queue/check/queued_walk"))?;
     let mut rows = walk.query([queue.id.0])?;

@@ -5,7 +5,7 @@
 //! after it has let go of it.
 //!
 //! *Time.* Leases are measured by the time since the machine started, which no clock setting moves. When the
-//! machine is started anew it begins at zero: a lease that would begin in the future is as good as none, see
+//! machine is restarted it begins at zero: a lease that would begin in the future is as good as none, see
 //! `claim_expired.sql`; the slack of one lease is for a clock that was read before another process wrote.
 //!
 //! *Durability.* A claim is flushed when it returns. Otherwise a power cut could take back the token, and
@@ -22,10 +22,10 @@ use postrider_core::unique::is_replaceable;
 use postrider_core::{Event, EventId, Result, Subscription, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use crate::admin::subscription::subscription_same;
 use crate::error::Doing;
 use crate::file::event_row;
 use crate::queue::row::{Queued, rank};
+use crate::subscription::subscription_same;
 
 /// A claim that is asked for.
 pub(crate) struct Claim {
@@ -36,7 +36,7 @@ pub(crate) struct Claim {
 }
 
 /// What a claim may take.
-pub(crate) struct Look {
+pub(crate) struct Claimable {
     pub(crate) paused: bool,
     /// Events, give or take the last row; 0 if there is nothing to take.
     pub(crate) events: usize,
@@ -54,9 +54,9 @@ pub(crate) struct Lease {
 
 impl Claim {
     /// How much there is to take, at the moment.
-    pub(crate) fn look(&self, conn: &Connection) -> Result<Look> {
+    pub(crate) fn look(&self, conn: &Connection) -> Result<Claimable> {
         let stored = subscription_same(conn, &self.subscription)?;
-        let mut look = Look { paused: stored.paused_at.is_some(), events: 0, allowance: None };
+        let mut look = Claimable { paused: stored.paused_at.is_some(), events: 0, allowance: None };
         let asks = self.ask.rows > 0 && self.ask.events > 0 && self.ask.bytes > 0;
         if look.paused
             || !asks
@@ -146,7 +146,7 @@ impl Claim {
     }
 }
 
-/// Reads the events of leased rows. Nobody removes them while the rows are there.
+/// Reads the events of leased rows. Retention keeps them while the rows are there.
 pub(crate) fn load(conn: &Connection, rows: Vec<Queued>) -> Result<Vec<LeasedRow>> {
     let load = |row: Queued| {
         Ok(LeasedRow {
@@ -175,7 +175,7 @@ pub(crate) fn extend(tx: &Transaction<'_>, tokens: &[Token], clock: &dyn Clock) 
     Ok(extended)
 }
 
-/// The events of a claim that somebody has cancelled.
+/// The events of a claim that were cancelled.
 pub(crate) fn cancelled(conn: &Connection, token: Token) -> Result<Vec<EventId>> {
     conn.prepare_cached(sql!("queue/claim/cancelled_list"))
         .and_then(|mut list| list.query_map([token.0], |row| row.get(0).map(EventId))?.collect())
@@ -213,7 +213,7 @@ pub(crate) fn forget(tx: &Transaction<'_>, subscription: SubscriptionId, claims:
     forget().doing("forget a claim")
 }
 
-/// Read while the writer lock is held: whoever waits for it must not lose the time of its lease.
+/// Read while the writer lock is held: a claim that waits for it must not lose the time of its lease.
 fn uptime_us(clock: &dyn Clock) -> i64 {
     clock.uptime().as_micros() as i64
 }

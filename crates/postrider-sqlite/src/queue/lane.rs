@@ -1,7 +1,7 @@
 //! Lanes of a queue: of one key, one at a time, or so many as the limit of a key says.
 //!
 //! Of the queued rows that stand in a lane at most one is its head: ready, due at a time, or leased. A dead
-//! letter that holds its key is a head too. All others wait, in the order of their turns, and whoever takes a
+//! letter that holds its key is a head too. All others wait, in the order of their turns, and the call that takes a
 //! head away makes the next one ready in the same transaction.
 //!
 //! Where keys have a limit and no order, a lane may have so many heads: neither a counter for each key, which
@@ -33,7 +33,7 @@ pub(crate) fn queue_head(
     if queued.is_some() { Ok(queued) } else { lane_head(conn, subscription, lane) }
 }
 
-/// Whether whoever enters a lane has to wait.
+/// Whether a row that enters a lane has to wait.
 fn is_full(conn: &Connection, subscription: SubscriptionId, lane: &Lane) -> Result<bool> {
     let full = conn
         .prepare_cached(sql!("queue/lane/queued_is_full"))
@@ -80,7 +80,7 @@ pub(crate) fn queue_retune(tx: &Transaction<'_>, subscription: &Subscription) ->
 }
 
 /// Gives every lane a head that has lost it. A seek takes heads away; nothing else should, but a lane without
-/// a head is one that nobody would ever look at again.
+/// a head is one that no call would ever look at again.
 pub(crate) fn queue_mend(tx: &Transaction<'_>, subscription: SubscriptionId) -> Result<()> {
     // The first lane there can be, since the walk looks behind a lane.
     let mut last = Lane { key: Key::new(""), late: false };

@@ -1,4 +1,4 @@
-//! Dead letters of a queue. Nobody has the rest of their lanes in memory, so what is decided about them takes
+//! Dead letters of a queue. No process has the rest of their lanes in memory, so what is decided about them takes
 //! effect at once.
 
 use bytes::Bytes;
@@ -8,8 +8,8 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Key, Result, Timestamp};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use crate::admin::event::event_get;
 use crate::error::Doing;
+use crate::log::event::event_get;
 use crate::queue::feed::{queue_front, queue_newest};
 use crate::queue::lane::{queue_advance, queue_enter};
 use crate::queue::row::{Queued, QueuedState};
@@ -24,7 +24,7 @@ pub(crate) struct Behind {
     pub(crate) now: Timestamp,
 }
 
-/// Queues the event of a dead letter again, with its attempts counted anew. One that held its lane is its
+/// Queues the event of a dead letter again, with its attempts counted from zero. One that held its lane is its
 /// head again; any other comes behind what waits there. Among the rows that are ready it comes as if it had
 /// been fed now.
 pub(crate) fn letter_replay(

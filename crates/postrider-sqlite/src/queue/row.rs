@@ -119,7 +119,7 @@ impl Queued {
         self
     }
 
-    /// Writes it as it is. Whoever calls this has seen to it that its lane has one head.
+    /// Writes it as it is. The caller makes sure that its lane has one head.
     pub(crate) fn put(&self, conn: &Connection, subscription: SubscriptionId) -> Result<()> {
         let due_at = match self.state {
             QueuedState::Due(at) => Some(at.as_micros()),

@@ -10,9 +10,8 @@ use postrider_core::settle::MemberId;
 use postrider_core::{EventId, OnDead, Order, Result, Shard, Subscription, Timestamp};
 use rusqlite::Transaction;
 
-use crate::admin::event::event_get;
-use crate::admin::subscription::subscription_same;
 use crate::error::Doing;
+use crate::log::event::event_get;
 use crate::ownership::shard::SHARDS;
 use crate::queue::claim::{Claims, cancelled, forget, is_held};
 use crate::queue::lane::queue_advance;
@@ -20,6 +19,7 @@ use crate::queue::progress::progress_put;
 use crate::queue::row::{Queued, queued_take_leased};
 use crate::queue::sweep::free;
 use crate::settle::{Recorder, attempt_put};
+use crate::subscription::subscription_same;
 
 /// Writes what became of leased rows; those that were fenced are left out.
 pub(crate) fn queue_settle(
@@ -113,7 +113,7 @@ impl Settling<'_> {
         }
     }
 
-    /// It was a head of its lane, and stays it; but where keys have no order nobody waits for its time with it.
+    /// It was a head of its lane, and stays it; but where keys have no order no other row waits for its time with it.
     fn again(&self, row: Queued, again: Again) -> Result<()> {
         let parks = row.parks && (again.after.is_zero() || self.subscription.order == Order::Key);
         Queued { parks, ..row.again(again, self.now) }.put(self.tx, self.subscription.id)

@@ -1,4 +1,4 @@
-//! What nobody comes back for, and what has waited for its time.
+//! What no worker comes back for, and what has waited for its time.
 //!
 //! A sweep that finds nothing writes nothing. One that finds much frees only so many rows, since producers
 //! wait for the same lock, and asks to be called again: a claim may be reaped in several sweeps. What is left
@@ -12,11 +12,11 @@ use postrider_core::subscription::SubscriptionId;
 use postrider_core::{EventId, Result, Subscription, Timestamp, limits};
 use rusqlite::{Connection, Transaction};
 
-use crate::admin::subscription::subscription_same;
 use crate::error::Doing;
 use crate::queue::claim::{Claims, cancelled, forget};
 use crate::queue::lane::{queue_advance, queue_enter};
 use crate::queue::row::{Queued, QueuedState, queued_take, queued_take_leased};
+use crate::subscription::subscription_same;
 
 /// The time of a sweep: leases go by the uptime, due times by the time of day.
 #[derive(Debug, Clone, Copy)]

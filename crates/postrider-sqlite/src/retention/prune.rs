@@ -1,4 +1,4 @@
-//! Retention: removing old events that nobody needs any more.
+//! Retention: removing old events that are not needed any more.
 //!
 //! A bite has two halves. The reading thread walks the log and picks what may go; the writing thread then
 //! removes it in one short transaction that checks every condition again. So the writer lock, for which
@@ -18,8 +18,8 @@ use postrider_core::store::Pruned;
 use postrider_core::{EventId, Result, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use crate::admin::event::event_oldest;
 use crate::error::Doing;
+use crate::log::event::event_oldest;
 
 /// Events that one bite looks at, removable or not.
 const SCAN_MAX: usize = 5_000;

@@ -9,9 +9,9 @@ use postrider_core::settle::{DueRow, DueRows, Hold, Lane, Room, Run};
 use postrider_core::{DeliveryState, Event, EventId, Key, Result, Shard, ShardSet, Timestamp, limits};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::admin::event::event_get;
 use crate::error::Doing;
 use crate::file::event_row;
+use crate::log::event::event_get;
 use crate::ownership::fence::fence;
 
 /// Reads what is due and not in `loaded`. Rows in memory are passed over on the index alone, so they

@@ -54,7 +54,7 @@ pub(crate) fn lane_head(
         .doing("find the head of a key's queue")
 }
 
-/// All parked lanes of some shards, for their new owner. A lane that has lost its head gets one: nobody else
+/// All parked lanes of some shards, for their new owner. A lane that has lost its head gets one: no other call
 /// would ever look at it again.
 pub(crate) fn lanes_parked(
     tx: &Transaction<'_>,

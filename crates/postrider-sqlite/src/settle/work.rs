@@ -62,7 +62,7 @@ enum Undone {
 }
 
 impl SettleWith {
-    /// Fence, work, settle, in that order. Nobody can take the shards over in between, since that takes the
+    /// Fence, work, settle, in that order. No member can take the shards over in between, since that takes the
     /// writer lock.
     pub(crate) fn run(self, writer: &mut Writer) -> Result<Result<Settled, Failure>> {
         let mut failed = None;

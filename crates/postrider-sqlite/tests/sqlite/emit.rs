@@ -36,7 +36,7 @@ async fn rows_of_plain_sql_are_delivered_whatever_they_hold() {
 }
 
 #[tokio::test]
-async fn plain_sql_cannot_write_what_nobody_could_read() {
+async fn plain_sql_cannot_write_what_could_not_be_read() {
     let scene = Scene::new().await;
     let conn = scene.raw();
     for (columns, values, promise) in [
@@ -90,7 +90,7 @@ async fn json_is_stored_as_text_and_bytes_as_a_blob() {
 }
 
 #[tokio::test]
-async fn odd_values_of_plain_sql_are_delivered_and_stop_nobody() {
+async fn odd_values_of_plain_sql_are_delivered_and_stop_no_worker() {
     let scene = Scene::new().await;
     let conn = scene.raw();
     conn.execute_batch(

@@ -47,7 +47,7 @@ async fn emits_until_the_disk_is_full(path: &Path) {
 }
 
 #[tokio::test]
-async fn a_wal_that_somebody_removes_keeps_events_back_until_they_are_safe() {
+async fn a_wal_that_is_removed_keeps_events_back_until_they_are_safe() {
     use postrider_core::LogStore;
     let scene = Scene::new().await;
     scene.subscribe("mail").await;
@@ -57,7 +57,7 @@ async fn a_wal_that_somebody_removes_keeps_events_back_until_they_are_safe() {
     let start = postrider_core::Position::START;
     let error = scene.store.fetch(&hold, start, crate::scene::ROOM).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("nobody removes this file"), "{error}");
+    assert!(error.to_string().contains("no program removes this file"), "{error}");
     // By now it has been moved into the database file from memory.
     assert_eq!(scene.store.fetch(&hold, start, crate::scene::ROOM).await.unwrap().events.len(), 1);
 }

@@ -109,7 +109,7 @@ async fn a_damaged_file_is_refused_before_it_loses_anything() {
     refuses(&path, ErrorKind::Corrupt, "restore it from a backup").await;
 }
 
-/// The superuser may write anything, so this test runs itself again as somebody else.
+/// The superuser may write anything, so this test runs itself again as another user.
 #[tokio::test]
 async fn a_file_that_may_not_be_written_is_refused_with_the_remedy() {
     const FILE: &str = "POSTRIDER_TEST_READ_ONLY_FILE";

@@ -14,7 +14,7 @@ async fn many(scene: &Scene, count: usize) -> Vec<EventId> {
 }
 
 #[tokio::test]
-async fn only_old_events_that_nobody_needs_are_removed() {
+async fn only_old_events_that_are_not_needed_are_removed() {
     let scene = Scene::new().await;
     scene.subscribe("fast").await;
     scene.subscribe("slow").await;

@@ -20,7 +20,7 @@ use crate::scene::{ROOM, Scene};
 const LEASE: Duration = Duration::from_secs(8);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A queue in a scene, with somebody who feeds it and works on it.
+/// A queue in a scene, with a member that feeds it and works on it.
 struct Queue {
     scene: Scene,
     hold: Hold,
@@ -125,7 +125,7 @@ async fn leases_and_rates_survive_a_start_of_the_machine() {
     let queue = Queue::new(new).await;
     let events = queue.emit(&["a"]).await;
     assert_eq!(ids(&queue.claim(1).await), events);
-    // The clock that they went by has begun anew since.
+    // The clock that they went by has started again since.
     let later = 400_000_000_000_i64;
     queue.scene.raw().execute("update postrider_claim set until_us = until_us + ?1", [later]).unwrap();
     queue.scene.raw().execute("update postrider_allowance set since_us = since_us + ?1", [later]).unwrap();

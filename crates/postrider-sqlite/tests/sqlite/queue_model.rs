@@ -182,7 +182,7 @@ impl Dice {
     }
 }
 
-/// A row that somebody believes to have.
+/// A row that a worker believes to have.
 #[derive(Debug, Clone)]
 struct Held {
     id: EventId,

@@ -93,7 +93,12 @@ impl Scene {
     }
 
     pub(crate) async fn take_as(&self, name: &str, member: MemberId) -> Hold {
-        self.store.shards_take(name, member, ShardSet::ALL).await.unwrap().expect("nobody else holds it").hold
+        self.store
+            .shards_take(name, member, ShardSet::ALL)
+            .await
+            .unwrap()
+            .expect("no other member holds it")
+            .hold
     }
 
     pub(crate) async fn settle(&self, hold: &Hold, settle: Settle) -> postrider_core::settle::Settled {

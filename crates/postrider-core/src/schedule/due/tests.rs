@@ -27,7 +27,7 @@ fn schedule(cron: &str, missed: Missed, next_at: Timestamp) -> Schedule {
     }
 }
 
-fn look(schedule: &Schedule, now: &str) -> Due {
+fn look(schedule: &Schedule, now: &str) -> DueTicks {
     due(schedule, at(now)).unwrap().expect("it is due")
 }
 
@@ -58,7 +58,7 @@ fn missed_ticks_are_dropped_merged_or_made_up_for() {
     let daily = schedule("0 1 * * *", Missed::Skip, at("2027-01-01T00:00:00Z"));
     assert_eq!(look(&daily, "2027-01-01T00:01:00Z").ticks, [daily.next_at], "a minute late is in time");
     let due = look(&daily, "2027-01-01T00:01:00.000001Z");
-    let expected = Due { ticks: Vec::new(), next_at: at("2027-01-02T00:00:00Z"), dropped: true };
+    let expected = DueTicks { ticks: Vec::new(), next_at: at("2027-01-02T00:00:00Z"), dropped: true };
     assert_eq!(due, expected);
 }
 

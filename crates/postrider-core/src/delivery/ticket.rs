@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::Token;
-use super::progress::{Board, EventProgress, Progress};
+use serde::{Deserialize, Serialize};
+
+use crate::delivery::progress::{Board, EventProgress, Progress};
 use crate::error::{Error, Result};
 use crate::event::EventId;
 use crate::limits;
-use crate::subscription::SubscriptionId;
+use crate::position::SubscriptionId;
+
+/// The number of a claim: what tells the lease of a row from every other one that it has had or will have. It grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Token(pub i64);
 
 /// One delivery of a queue, as its handler holds it: it says when the work is no longer wanted, and takes a result and
 /// notes on progress. All clones are the same ticket.
@@ -77,7 +82,7 @@ impl Ticket {
         self.0.token
     }
 
-    /// Whether the work is no longer wanted: somebody has cancelled it, or the lease is lost and others take
+    /// Whether the work is no longer wanted: an operator has cancelled it, or the lease is lost and others take
     /// over. Whatever the handler returns then, it changes nothing.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
@@ -95,7 +100,7 @@ impl Ticket {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether the handler has acked the event in a transaction of its own. Nobody but the handler knows
+    /// Whether the handler has acked the event in a transaction of its own. Only the handler knows
     /// whether that was committed: if it returns `Ok`, that is believed and looked at; if it fails, the event
     /// is attempted again.
     pub fn is_acked(&self) -> bool {
@@ -210,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_once_and_whoever_comes_later_does_not_wait() {
+    fn a_waiting_task_is_woken_once_and_a_later_one_does_not_wait() {
         let ticket = Ticket::new(SubscriptionId(1), EventId(1), Token(1));
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
@@ -244,7 +249,11 @@ mod tests {
         }
         second.set_progress("begun").unwrap();
         drop(second);
-        assert_eq!(board.take(), [first.noted(Progress::from((30, "page")))], "whoever is gone has no say");
+        assert_eq!(
+            board.take(),
+            [first.noted(Progress::from((30, "page")))],
+            "a ticket that is gone reports nothing"
+        );
         assert_eq!(board.take(), []);
         first.set_progress("the end").unwrap();
         assert_eq!((first.take_progress(), board.take()), (Some(Progress::from("the end")), vec![]));

@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::Token;
-use super::ticket::{Shared, Ticket};
+use crate::delivery::ticket::{Shared, Ticket, Token};
 use crate::error::{Error, Result};
 use crate::event::EventId;
 use crate::limits;
-use crate::subscription::SubscriptionId;
+use crate::position::SubscriptionId;
 
 /// After so many words it is looked whose tickets are gone.
 const FORGET_EVERY: usize = 1024;

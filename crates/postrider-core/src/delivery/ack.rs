@@ -9,8 +9,8 @@
 //! ```
 
 use crate::delivery::Delivery;
+use crate::delivery::ticket::Ticket;
 use crate::error::{Error, Result};
-use crate::queue::Ticket;
 
 /// A transaction of a handler's in which a delivery of mode `queue` can be acked.
 ///

@@ -9,8 +9,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::position::{Shard, ShardSet};
-use crate::settle::MemberId;
+use crate::position::{MemberId, Shard, ShardSet};
 use crate::subscription::Members;
 
 /// Who could hold a subscription's shards, and who does.
@@ -30,7 +29,7 @@ pub struct Survey {
 pub struct Plan {
     /// Free shards that it should have.
     pub take: ShardSet,
-    /// Shards that it holds and somebody else should have.
+    /// Shards that it holds and another member should have.
     pub give: ShardSet,
 }
 
@@ -45,15 +44,15 @@ impl Survey {
             let shard = Shard(index as u16);
             let mine = targets.get(index).is_none_or(|target| *target == me) || !stands;
             if held.contains(shard) {
-                // Even if the store calls it free: whoever is at work on it must find that out and end first, or two
+                // Even if the store calls it free: the task that works on it must find that out and end first, or two
                 // would work on the same keys in one process.
                 if !mine {
                     plan.give.insert(shard);
                 }
                 continue;
             }
-            // Of a hold that was lost: ours in the store but not in memory. It is taken anew even if it
-            // should be given, since nobody else can free it.
+            // Of a hold that was lost: ours in the store but not in memory. It is taken again even if it
+            // should be given, because no other member can free it.
             let lost = *owner == Some(me);
             if lost || (mine && owner.is_none()) {
                 plan.take.insert(shard);
@@ -68,7 +67,7 @@ impl Survey {
     }
 }
 
-/// Who should hold each shard; empty if there is nobody.
+/// Who should hold each shard; empty if there is no member.
 fn targets(shards: u16, members: &[MemberId], rule: Members) -> Vec<MemberId> {
     let Some(oldest) = members.iter().min() else { return Vec::new() };
     if rule == Members::One {
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_hold_is_taken_anew() {
+    fn a_lost_hold_is_taken_again() {
         let survey = Survey { owners: vec![Some(MemberId(1)); 64], ..free(members(1..=1)) };
         assert_eq!(survey.plan(MemberId(1), ShardSet::default(), Members::Many).take, ShardSet::ALL);
     }

@@ -23,7 +23,7 @@ pub(crate) struct Entry<'a> {
 
 impl Auditor {
     pub(crate) fn write(&self, tx: &Transaction<'_>, entry: &Entry<'_>) -> Result<()> {
-        tx.prepare_cached(sql!("admin/audit/audit_put"))
+        tx.prepare_cached(sql!("audit/audit_put"))
             .and_then(|mut put| {
                 put.execute((
                     self.now.as_micros(),

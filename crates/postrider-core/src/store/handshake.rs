@@ -3,7 +3,7 @@
 //! A schema says two numbers: its own version, and the *oldest version* of programs that can still work with
 //! it. Changes come in two steps. The first only *expands*: it adds tables and columns that older programs
 //! need not know, and the oldest version stays. The second, in a later release, *contracts*: it removes what
-//! nobody uses any more, and the oldest version rises. So programs of two releases run side by side while
+//! no program uses any more, and the oldest version rises. So programs of two releases run side by side while
 //! they are replaced one by one, in either order:
 //!
 //! | schema | program |

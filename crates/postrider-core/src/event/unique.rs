@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   emit A ───────── period ─────────┐
-//!   key   │ taken by A               │ free: the next emit takes it anew
+//!   key   │ taken by A               │ free: the next emit takes it
 //!         └─ emit B, ignore: A's id  │
 //!         └─ emit B, replace: B is emitted, has the key and begins a period of its own; A is superseded
 //! ```
 //!
-//! Whoever holds a key gives it back in one of three ways: its period is over, its event is removed from the
+//! The event that holds a key gives it back in one of three ways: its period is over, its event is removed from the
 //! store, or the transaction that emitted it is rolled back. An event is **superseded** only while it holds
 //! the key: what was emitted in an earlier period has nothing to do with what comes in a later one.
 
@@ -110,7 +110,7 @@ impl Unique {
     }
 
     /// The key as it is stored for this event. Names hold no spaces, so that no two scopes share a key;
-    /// whoever emits by SQL writes it like this.
+    /// a producer that emits by SQL writes it like this.
     pub(crate) fn stored_key<'a>(&'a self, event: &NewEvent) -> Cow<'a, str> {
         let topic = event.topic().as_str();
         match self.scope {
@@ -128,7 +128,7 @@ impl Unique {
     pub(crate) fn check_period(&self) -> Result<()> {
         match self.within {
             Some(period) if period.as_micros() == 0 => Err(Error::invalid(
-                "an idempotency key that is taken for no time keeps nobody out: leave the period out or give it a length",
+                "the period of an idempotency key must be longer than zero: omit it to keep the key for as long as the event",
             )),
             Some(period) if period > limits::UNIQUE_FOR_MAX => Err(Error::invalid(format!(
                 "an idempotency key taken for {} s, which is more than ten years: check its unit",
@@ -139,7 +139,7 @@ impl Unique {
     }
 }
 
-/// Whether an event may be superseded: then whoever hands it out asks first.
+/// Whether an event may be superseded: then the store looks for a newer one before it hands it out.
 pub fn is_replaceable(event: &Event) -> bool {
     event.headers.get(REPLACES_HEADER).is_some()
 }
