@@ -41,7 +41,7 @@ use rustix::fs::{Access, access};
 use serde::Deserialize;
 
 use self::child::Child;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 use crate::{Secret, TimeLimit, per_key, sizes};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);

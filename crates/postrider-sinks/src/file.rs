@@ -16,7 +16,7 @@ use rustix::fs::{Access, OFlags, access};
 use serde::{Deserialize, Deserializer};
 
 use crate::append::{Appender, Device};
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 
 /// Where a file sink writes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

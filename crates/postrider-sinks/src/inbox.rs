@@ -36,7 +36,7 @@ use serde::{Deserialize, Deserializer};
 
 use self::database::{Connection, Database};
 use crate::connection_slot::ConnectionSlot;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 use crate::{FailedKeys, Secret, TimeLimit, sizes};
 
 /// What stands before the database's own URL.

@@ -6,6 +6,7 @@
 //! | file | question it answers |
 //! |---|---|
 //! | [`spec`] | which sink does a text such as `file:events.jsonl`, or a table of config, name? How is one added? |
+//! | [`options`] | what does every kind of sink say of itself before it is opened? |
 //! | [`url`] | what does the URL of a broker say? |
 //! | [`secret`] | where does a password come from, and where does it never go? |
 //! | `login` | where may a login travel without encryption? |
@@ -53,6 +54,7 @@ mod login;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod null;
+pub mod options;
 #[cfg(any(feature = "nats", feature = "http", feature = "exec"))]
 mod per_key;
 #[cfg(feature = "rabbitmq")]
@@ -87,10 +89,11 @@ pub use kafka::KafkaSink;
 #[cfg(feature = "nats")]
 pub use nats::NatsSink;
 pub use null::NullSink;
+pub use options::SinkOptions;
 #[cfg(feature = "rabbitmq")]
 pub use rabbitmq::RabbitMqSink;
 pub use secret::Secret;
-pub use spec::{AnySink, SinkOptions, SinkSpec};
+pub use spec::{AnySink, SinkSpec};
 pub use stdout::StdoutSink;
 pub use template::Template;
 pub use time_limit::TimeLimit;

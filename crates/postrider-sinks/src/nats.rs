@@ -38,7 +38,7 @@ use self::repeats::Repeats;
 use crate::connection_slot::ConnectionSlot;
 use crate::envelope::names;
 use crate::login::Login;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 use crate::{Binding, Envelope, Secret, SinkUrl, Template, TimeLimit, per_key};
 
 /// Events of one batch that wait for their acks at a time.

@@ -34,7 +34,7 @@ use serde::Deserialize;
 use crate::connection_slot::ConnectionSlot;
 use crate::envelope::BODY_FIELD;
 use crate::login::Login;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 use crate::{Binding, Envelope, FailedKeys, Secret, SinkUrl, Template, TimeLimit, sizes};
 
 /// What Redis takes as one value, unless told otherwise (`proto-max-bulk-len`).

@@ -14,7 +14,7 @@ use postrider_core::{Delivery, Error, ErrorKind, Outcome, Result, Sink};
 use serde::Deserialize;
 
 use crate::append::{Appender, Device};
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 
 /// Standard output has nothing to choose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

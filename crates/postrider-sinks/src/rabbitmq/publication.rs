@@ -92,8 +92,8 @@ mod tests {
     use postrider_core::{FailureClass, Key};
 
     use super::*;
+    use crate::options::SinkOptions;
     use crate::sample::delivery;
-    use crate::spec::SinkOptions;
 
     #[test]
     fn the_properties_carry_what_a_receiver_needs() {
