@@ -18,6 +18,8 @@ use postrider_core::{Delivery, Error, Outcome, Result, Sink};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::connect::secret::Secret;
+use crate::connect::url::scheme_only;
 #[cfg(feature = "exec")]
 use crate::exec::ExecOptions;
 use crate::file::FileOptions;
@@ -35,9 +37,7 @@ use crate::options::SinkOptions;
 use crate::rabbitmq::RabbitMqOptions;
 #[cfg(feature = "redis")]
 use crate::redis::RedisOptions;
-use crate::secret::Secret;
 use crate::stdout::StdoutOptions;
-use crate::url::scheme_only;
 
 /// From one list of kinds: the enum of options, the enum of sinks, and every match over them.
 macro_rules! kinds {

@@ -7,8 +7,8 @@ use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use postrider_core::{Delivery, Failure};
 
 use super::RabbitMqOptions;
+use crate::batch::sizes;
 use crate::envelope::Message;
-use crate::sizes;
 
 const PERSISTENT: u8 = 2;
 /// Properties travel in one frame, for which RabbitMQ's usual limit is 128 KiB; a larger one would cost the connection.
