@@ -41,8 +41,10 @@ use rustix::fs::{Access, access};
 use serde::Deserialize;
 
 use self::child::Child;
-use crate::spec::SinkOptions;
-use crate::{Secret, TimeLimit, per_key, sizes};
+use crate::batch::per_key;
+use crate::batch::sizes;
+use crate::options::SinkOptions;
+use crate::{Secret, TimeLimit};
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -15,8 +15,8 @@ use postrider_core::{Delivery, Error, ErrorKind, Outcome, Result, Sink};
 use rustix::fs::{Access, OFlags, access};
 use serde::{Deserialize, Deserializer};
 
-use crate::append::{Appender, Device};
-use crate::spec::SinkOptions;
+use crate::batch::append::{Appender, Device};
+use crate::options::SinkOptions;
 
 /// Where a file sink writes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

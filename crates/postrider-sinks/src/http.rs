@@ -47,10 +47,12 @@ use self::answer::Reach;
 use self::guard::{Guard, Refused};
 use self::signature::Signer;
 use self::target::Target;
+use crate::Binding;
+use crate::batch::per_key;
+use crate::batch::said::SAID_BYTES_MAX;
+use crate::batch::sizes;
+use crate::connect::secret::Exposed;
 use crate::envelope::names;
-use crate::said::SAID_BYTES_MAX;
-use crate::secret::Exposed;
-use crate::{Binding, per_key, sizes};
 
 /// Events of one batch that are on their way at a time, over all hosts.
 const IN_FLIGHT_MAX: usize = 256;

@@ -35,9 +35,10 @@ use postrider_core::{Delivery, Error, ErrorKind, Failure, Outcome, Result, Sink}
 use serde::{Deserialize, Deserializer};
 
 use self::database::{Connection, Database};
-use crate::connection_slot::ConnectionSlot;
-use crate::spec::SinkOptions;
-use crate::{FailedKeys, Secret, TimeLimit, sizes};
+use crate::batch::sizes;
+use crate::connect::connection_slot::ConnectionSlot;
+use crate::options::SinkOptions;
+use crate::{FailedKeys, Secret, TimeLimit};
 
 /// What stands before the database's own URL.
 const SCHEME: &str = "inbox:";

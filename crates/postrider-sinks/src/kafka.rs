@@ -62,7 +62,7 @@ pub use security::Sasl;
 pub use sink::KafkaSink;
 
 use crate::envelope::Envelope;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 use crate::{Secret, SinkUrl, Template};
 
 const USUAL_PORT: u16 = 9092;

@@ -35,11 +35,12 @@ use tokio::sync::watch;
 
 use self::acks::Acks;
 use self::repeats::Repeats;
-use crate::connection_slot::ConnectionSlot;
+use crate::batch::per_key;
+use crate::connect::connection_slot::ConnectionSlot;
+use crate::connect::login::Login;
 use crate::envelope::names;
-use crate::login::Login;
-use crate::spec::SinkOptions;
-use crate::{Binding, Envelope, Secret, SinkUrl, Template, TimeLimit, per_key};
+use crate::options::SinkOptions;
+use crate::{Binding, Envelope, Secret, SinkUrl, Template, TimeLimit};
 
 /// Events of one batch that wait for their acks at a time.
 const IN_FLIGHT_MAX: usize = 2048;
@@ -438,8 +439,8 @@ impl Sink for NatsSink {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::sizes;
     use crate::sample::delivery;
-    use crate::sizes;
 
     #[test]
     fn texts_become_options_and_show_no_password() {

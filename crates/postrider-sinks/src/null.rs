@@ -5,7 +5,7 @@ use std::fmt;
 use postrider_core::{Delivery, Error, Outcome, Result, Sink};
 use serde::Deserialize;
 
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 
 /// The null sink has nothing to choose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]

@@ -42,7 +42,7 @@ use serde::{Deserialize, Deserializer};
 pub use sink::RabbitMqSink;
 
 use crate::envelope::Envelope;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 use crate::{Binding, Secret, SinkUrl, Template};
 
 /// What can be said in a URL, for its errors.

@@ -31,11 +31,12 @@ use redis::{
 };
 use serde::Deserialize;
 
-use crate::connection_slot::ConnectionSlot;
+use crate::batch::sizes;
+use crate::connect::connection_slot::ConnectionSlot;
+use crate::connect::login::Login;
 use crate::envelope::BODY_FIELD;
-use crate::login::Login;
-use crate::spec::SinkOptions;
-use crate::{Binding, Envelope, FailedKeys, Secret, SinkUrl, Template, TimeLimit, sizes};
+use crate::options::SinkOptions;
+use crate::{Binding, Envelope, FailedKeys, Secret, SinkUrl, Template, TimeLimit};
 
 /// What Redis takes as one value, unless told otherwise (`proto-max-bulk-len`).
 const ENTRY_BYTES_MAX: usize = 512 * 1024 * 1024;

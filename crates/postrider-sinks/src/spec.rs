@@ -18,6 +18,8 @@ use postrider_core::{Delivery, Error, Outcome, Result, Sink};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::connect::secret::Secret;
+use crate::connect::url::scheme_only;
 #[cfg(feature = "exec")]
 use crate::exec::ExecOptions;
 use crate::file::FileOptions;
@@ -30,38 +32,12 @@ use crate::kafka::KafkaOptions;
 #[cfg(feature = "nats")]
 use crate::nats::NatsOptions;
 use crate::null::NullOptions;
+use crate::options::SinkOptions;
 #[cfg(feature = "rabbitmq")]
 use crate::rabbitmq::RabbitMqOptions;
 #[cfg(feature = "redis")]
 use crate::redis::RedisOptions;
-use crate::secret::Secret;
 use crate::stdout::StdoutOptions;
-
-/// What a kind of sink needs to know, before anything is opened. Shown without secrets, as a text that can be
-/// given to `--sink` wherever one can say it all.
-pub trait SinkOptions: fmt::Display + Sized + Send + Sync {
-    /// What is opened.
-    type Sink: Sink;
-
-    /// How texts of this kind begin: the whole text `stdout`, or what stands before the first `:`.
-    const SCHEMES: &'static [&'static str];
-
-    /// Reads the text form, scheme and all. It touches nothing, and an error repeats no password.
-    fn from_text(text: &str) -> Result<Self>;
-
-    /// Makes the sink. Secrets are read now.
-    fn open(&self) -> impl Future<Output = Result<Self::Sink>> + Send;
-
-    /// Looks whether the receiver can be reached and lets us send, and changes nothing. Gives sentences, without a full
-    /// stop, of what was found and of what opening and sending would create.
-    fn check(&self) -> impl Future<Output = Result<Vec<String>>> + Send;
-
-    /// Whether a sink that was opened by these options has to be opened again to work as it would now: its secrets have
-    /// changed, or it has given its receiver up. Most sinks read their secrets for each connection, and give up nobody.
-    fn is_stale(&self, _sink: &Self::Sink) -> bool {
-        false
-    }
-}
 
 /// From one list of kinds: the enum of options, the enum of sinks, and every match over them.
 macro_rules! kinds {
@@ -281,14 +257,6 @@ fn unknown(named: &str) -> String {
             SinkSpec::forms()
         ),
         _ => format!("there is no sink `{named}`: use {}", SinkSpec::forms()),
-    }
-}
-
-/// What may be repeated in an error: a broker's URL can hold a password.
-pub(crate) fn scheme_only(text: &str) -> String {
-    match text.split_once(':') {
-        Some((scheme, _)) => format!("{}:…", scheme.escape_default()),
-        None => text.escape_default().to_string(),
     }
 }
 

@@ -13,8 +13,8 @@ use postrider_core::{Delivery, Error, ErrorKind, Outcome, Result, Sink};
 
 use serde::Deserialize;
 
-use crate::append::{Appender, Device};
-use crate::spec::SinkOptions;
+use crate::batch::append::{Appender, Device};
+use crate::options::SinkOptions;
 
 /// Standard output has nothing to choose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -142,7 +142,7 @@ mod tests {
         drop(sink);
         let mut line = String::new();
         io::Read::read_to_string(&mut reader, &mut line).unwrap();
-        assert!(!line.trim_end().contains(crate::said::is_treacherous), "{line:?}");
+        assert!(!line.trim_end().contains(crate::batch::said::is_treacherous), "{line:?}");
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["key"], "\u{1b}[2J\u{9d}\u{2066}");
         assert_eq!(read["payload"]["a"], "\u{9b}31m\u{7f}\u{202e}ü");

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use super::group::Group;
 use super::line::{self, Answer};
 use crate::TimeLimit;
+use crate::batch::said::{self, SAID_BYTES_MAX};
 use crate::envelope::Ids;
-use crate::said::{self, SAID_BYTES_MAX};
 
 /// Bytes of a line that the program writes. A longer answer is none; of a longer line for the log the rest is left out.
 const LINE_BYTES_MAX: usize = 16 * 1024;

@@ -9,8 +9,8 @@ use hyper::header::{HeaderMap, RETRY_AFTER};
 use postrider_core::Failure;
 
 use super::guard::Refused;
-use crate::said::{self, SAID_BYTES_MAX};
-use crate::sizes;
+use crate::batch::said::{self, SAID_BYTES_MAX};
+use crate::batch::sizes;
 
 /// The longest that a receiver may put us off. It is asked again then.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);

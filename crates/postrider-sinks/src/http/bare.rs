@@ -5,7 +5,7 @@ use postrider_core::{Delivery, Result};
 
 use super::HttpOptions;
 use crate::bare::refused;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 
 pub(crate) async fn publish<T>(
     options: &HttpOptions,

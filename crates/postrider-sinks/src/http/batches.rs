@@ -14,8 +14,9 @@ use sha2::{Digest, Sha256};
 use super::answer::Reach;
 use super::target::Target;
 use super::{HttpOptions, HttpSink, add};
+use crate::batch::sizes;
 use crate::envelope::{CONTENT_TYPE, Format};
-use crate::{Binding, FailedKeys, sizes};
+use crate::{Binding, FailedKeys};
 
 /// What config must say for batches.
 pub(super) fn check(options: &HttpOptions, target: &Target) -> Result<()> {

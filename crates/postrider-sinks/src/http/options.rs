@@ -27,8 +27,8 @@ use super::guard::{Allowed, Guard, HostPattern};
 use super::signature::Signer;
 use super::target::{HttpUrl, Target, no_url};
 use super::{HttpSink, Shared, answer, batches};
-use crate::secret::Exposed;
-use crate::spec::SinkOptions;
+use crate::connect::secret::Exposed;
+use crate::options::SinkOptions;
 use crate::{Envelope, Secret, TimeLimit};
 
 /// A connection that was not used for so long is closed.

@@ -7,8 +7,8 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::BaseRecord;
 
 use super::KafkaOptions;
+use crate::batch::sizes;
 use crate::envelope::{Binding, Message};
-use crate::sizes;
 
 const TOPIC_BYTES_MAX: usize = 249;
 /// What the protocol adds at most: the head of a batch, and the lengths, timestamp and offset of a record.

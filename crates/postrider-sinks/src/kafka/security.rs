@@ -18,7 +18,7 @@ use rdkafka::ClientConfig;
 use serde::{Deserialize, Deserializer};
 
 use super::KafkaOptions;
-use crate::login::Login;
+use crate::connect::login::Login;
 
 const HAS_TLS: bool = cfg!(feature = "kafka-tls");
 

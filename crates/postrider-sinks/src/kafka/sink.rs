@@ -17,7 +17,8 @@ use super::producers::{Lease, Producer, Producers};
 use super::record::Record;
 use super::refusal::{self, LockedOut, Refusal};
 use super::wave::Waves;
-use crate::{FailedKeys, sizes};
+use crate::FailedKeys;
+use crate::batch::sizes;
 
 /// How often a batch may lose its producer before its events are sent one by one.
 const TOGETHER_MAX: u32 = 2;

@@ -6,7 +6,7 @@ use postrider_core::{Delivery, Result};
 
 use super::{NatsOptions, NatsSink, Prepared};
 use crate::bare::refused;
-use crate::spec::SinkOptions;
+use crate::options::SinkOptions;
 
 /// Messages on their way at a time. With 500 it was slower, with 8,000 no faster.
 const IN_FLIGHT: usize = 2_000;

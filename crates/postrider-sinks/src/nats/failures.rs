@@ -10,7 +10,7 @@ use async_nats::{ConnectError, ConnectErrorKind, SubscribeError};
 use postrider_core::{Error, ErrorKind, Failure};
 
 use super::{Connection, NatsOptions};
-use crate::sizes;
+use crate::batch::sizes;
 
 /// Why the client did not take an event.
 pub(super) fn of_publish(error: &PublishError, connection: &Connection, bytes: usize) -> Failure {

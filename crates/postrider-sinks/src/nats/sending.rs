@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::acks::{Answer, Inbox};
 use super::repeats::Repeats;
 use super::{Connection, IN_FLIGHT_MAX, NatsOptions, Prepared, Shared, failures};
-use crate::per_key::Chains;
-use crate::sizes;
+use crate::batch::per_key::Chains;
+use crate::batch::sizes;
 
 /// Cancel safe: what was on its way may be sent again.
 pub(super) async fn send(connection: &Connection, shared: &Shared, batch: &[Delivery]) -> Vec<Outcome> {

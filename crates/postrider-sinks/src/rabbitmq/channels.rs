@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::refusal::{Refusal, is_login};
 use super::{RabbitMqOptions, USUAL_LOGIN};
-use crate::login::Login;
+use crate::connect::login::Login;
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);

@@ -7,8 +7,8 @@ use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use postrider_core::{Delivery, Failure};
 
 use super::RabbitMqOptions;
+use crate::batch::sizes;
 use crate::envelope::Message;
-use crate::sizes;
 
 const PERSISTENT: u8 = 2;
 /// Properties travel in one frame, for which RabbitMQ's usual limit is 128 KiB; a larger one would cost the connection.
@@ -92,8 +92,8 @@ mod tests {
     use postrider_core::{FailureClass, Key};
 
     use super::*;
+    use crate::options::SinkOptions;
     use crate::sample::delivery;
-    use crate::spec::SinkOptions;
 
     #[test]
     fn the_properties_carry_what_a_receiver_needs() {

@@ -17,7 +17,7 @@ use super::RabbitMqOptions;
 use super::channels::{Channels, Lease, blocked};
 use super::publication::Publication;
 use super::refusal::Refusal;
-use crate::sizes;
+use crate::batch::sizes;
 
 /// How often a connection is looked at that may have been blocked: the broker tells it after a publish.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@ use redis::Pipeline;
 use super::RedisOptions;
 use crate::bare::refused;
 use crate::envelope::BODY_FIELD;
-use crate::{Binding, spec::SinkOptions};
+use crate::{Binding, options::SinkOptions};
 
 /// Messages of a pipeline, and pipelines on their way at a time.
 const PIPELINE: usize = 500;

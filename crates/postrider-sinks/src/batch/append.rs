@@ -7,8 +7,8 @@ use postrider_core::{Delivery, Failure, Outcome};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
+use crate::batch::said;
 use crate::envelope::line;
-use crate::said;
 
 /// Something that bytes can be appended to.
 pub(crate) trait Device: Send + 'static {

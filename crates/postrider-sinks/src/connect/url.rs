@@ -12,7 +12,6 @@ use std::fmt;
 use postrider_core::{Error, Result};
 
 use crate::Secret;
-use crate::spec::scheme_only;
 
 /// A URL in its parts, percent-decoded. Shown without its password.
 ///
@@ -106,6 +105,14 @@ impl SinkUrl {
     /// The hosts as `HOST:PORT`, with the protocol's usual port where none was given.
     pub fn addresses(&self, usual_port: u16) -> Vec<String> {
         self.hosts.iter().map(|(host, port)| address(host, port.unwrap_or(usual_port))).collect()
+    }
+}
+
+/// What may be repeated in an error: a broker's URL can hold a password.
+pub(crate) fn scheme_only(text: &str) -> String {
+    match text.split_once(':') {
+        Some((scheme, _)) => format!("{}:…", scheme.escape_default()),
+        None => text.escape_default().to_string(),
     }
 }
 
