@@ -15,10 +15,14 @@
 //! | `reading` | when is the log read on? |
 //! | `dispatch` | how is an event handed to a handler, and how much may run at a time? |
 //! | `housekeeping` | what happens beside deliveries: schedules, and old events? |
-//! | `call.rs` | a store call that is under way |
+//! | `context.rs` | what is every loop given, and what does it answer when it ends? |
+//! | `handoff.rs` | how does a feeder claim for the worker beside it? |
+//! | `call.rs` | which store call is under way? |
 
 mod call;
+mod context;
 mod dispatch;
+mod handoff;
 mod housekeeping;
 mod log_mode;
 mod membership;
@@ -28,6 +32,7 @@ mod relay;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
 
+pub use context::Summary;
 pub use dispatch::worker::{InTasks, InTransaction, RunsOn, Worker};
 pub use membership::keeper::Pulse;
-pub use relay::{Relay, Summary};
+pub use relay::Relay;

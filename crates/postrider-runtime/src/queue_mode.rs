@@ -3,5 +3,4 @@
 pub(crate) mod claims;
 pub(crate) mod feeding;
 pub(crate) mod leases;
-pub(crate) mod offer;
 pub(crate) mod queue;

@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::context::{Context, Membership, Summary};
 use crate::dispatch::permits::{Permits, places_again};
 use crate::dispatch::worker::{Duty, RunsOn, Work};
+use crate::handoff::Fed;
 use crate::housekeeping::maintenance;
 use crate::housekeeping::schedules;
-use crate::log_mode::owner::Context;
-use crate::membership::keeper::{self, Membership, Pulse};
-use crate::membership::serving;
-use crate::queue_mode::queue::Fed;
+use crate::membership::keeper::{self, Pulse};
+use crate::membership::serving::{self, agree};
 
 /// Moves events from a store to handlers and sinks.
 ///
@@ -38,28 +38,6 @@ pub struct Relay<S: QueueStore> {
     seed: u64,
     #[cfg(feature = "sabotage")]
     sabotage: Option<crate::sabotage::Sabotage>,
-}
-
-/// What a relay has done by the time it ends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Events delivered.
-    pub delivered: u64,
-    /// Attempts that failed.
-    pub failed: u64,
-    /// Events that became dead letters.
-    pub dead: u64,
-    /// Hand-outs that were cut off because draining took too long; they will be delivered again.
-    pub cut_off: u64,
-}
-
-impl Summary {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.delivered += other.delivered;
-        self.failed += other.failed;
-        self.dead += other.dead;
-        self.cut_off += other.cut_off;
-    }
 }
 
 impl<S: QueueStore> Relay<S> {
@@ -305,16 +283,4 @@ async fn ensure<S: LogStore>(store: &S, wanted: &NewSubscription) -> Result<Subs
         }
         Err(error) => Err(error),
     }
-}
-
-pub(crate) async fn agree<S: LogStore>(
-    store: &S,
-    wanted: &NewSubscription,
-    existing: Subscription,
-) -> Result<Subscription> {
-    wanted.agrees_with(&existing)?;
-    if wanted.tuning == existing.tuning {
-        return Ok(existing);
-    }
-    store.subscription_tune(&wanted.name, wanted.tuning.clone()).await
 }

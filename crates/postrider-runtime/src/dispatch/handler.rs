@@ -14,7 +14,7 @@ use postrider_core::{Delivery, Failure, Outcome, Sink, limits};
 use tokio::time::Instant;
 
 use crate::dispatch::batch_size::BatchSize;
-use crate::log_mode::lanes::{Attempted, Shape};
+use crate::dispatch::hand_out::{Attempted, Shape};
 
 /// A hand-out of one lane stops after this long, so that one busy key does not keep its events from
 /// being settled; what is left of it is handed out again.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::dispatch::hand_out::Attempted;
 use crate::dispatch::handler::Handling;
-use crate::log_mode::lanes::Attempted;
 
 /// A hand-out that needs more than this before its first await runs on a task of its own from the start, so
 /// that several cores can share the work; a cheaper one is begun in place, which saves the task. That costs a

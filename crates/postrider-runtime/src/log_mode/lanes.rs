@@ -57,14 +57,14 @@ use postrider_core::settle::{
     AttemptRecord, Chunk, DueRow, DueRows, Lane, Room, Row, RowDue, Run, Settle, Settled, Taken,
 };
 use postrider_core::{
-    Delivery, DeliveryState, Event, EventId, Key, OnDead, Order, Position, RetryPolicy, Shard, limits,
+    DeliveryState, Event, EventId, Key, OnDead, Order, Position, RetryPolicy, Shard, limits,
 };
 use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::dispatch::failures::Failures;
+use crate::dispatch::hand_out::{Attempted, Class, HandOut, Shape, Tally};
 pub(crate) use compose::Wanted;
-pub(crate) use finish::{Attempted, Tally};
 use idle::Idle;
 
 /// What a subscription says about order and failure.
@@ -187,13 +187,6 @@ struct Track {
     tail: VecDeque<u64>,
 }
 
-/// Events that have failed before, and all others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    Fresh,
-    Again,
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Ready {
     Lane(usize),
@@ -223,24 +216,6 @@ type Parts = SmallVec<[Part; 1]>;
 enum Item {
     Entry(u64),
     Row(EventId),
-}
-
-/// What is handed to a handler or sink, and the ticket under which to report.
-#[derive(Debug)]
-pub(crate) struct HandOut {
-    pub(crate) ticket: usize,
-    pub(crate) deliveries: Vec<Delivery>,
-}
-
-/// How much one hand-out may hold.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    /// Events in all.
-    pub(crate) events: usize,
-    /// Different lanes, or events without one.
-    pub(crate) parts: usize,
-    /// Events of one lane.
-    pub(crate) per_lane: usize,
 }
 
 const MAIN: usize = 0;

@@ -18,38 +18,31 @@
 mod drain;
 mod hand_out;
 
-pub(crate) use drain::{LAST_TRIES, LAST_TRY_WAIT};
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use postrider_core::delivery::Origin;
 use postrider_core::settle::{Chunk, DueRows, Hold, Settle, Settled, Taken};
 use postrider_core::store::Pace;
-use postrider_core::{Epoch, Error, ErrorKind, Failure, LogStore, Outcome, Result, limits};
-use tokio::sync::watch;
+use postrider_core::{Epoch, Error, Failure, LogStore, Outcome, Result, limits};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::call::{Call, ends_worker, optional};
+use crate::context::{
+    Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, Ended, SETTLE_GAPS_EVERY, SLOW_AFTER, Summary, panicked,
+};
 use crate::dispatch::breaker::{Breaker, Permission};
 use crate::dispatch::failures::FailureLog;
+use crate::dispatch::hand_out::{Attempted, Class};
 use crate::dispatch::in_place::InPlace;
-use crate::dispatch::permits::{Leave, Permit, Permits};
+use crate::dispatch::permits::{Leave, Permit};
 use crate::dispatch::worker::Work;
-use crate::log_mode::lanes::{Attempted, Class, Lanes, Rules, Wanted};
-use crate::membership::keeper::Membership;
-use crate::queue_mode::queue::Fed;
+use crate::log_mode::lanes::{Lanes, Rules, Wanted};
 use crate::reading::fine_timer::FineTimer;
 use crate::reading::reader::{Reader, Rested};
-use crate::relay::Summary;
 
-/// An event that runs longer than this does not hold back the mark.
-pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// How often positions move over events that the filter passes over.
-pub(crate) const SETTLE_GAPS_EVERY: Duration = Duration::from_secs(1);
 /// How often rows are looked for that somebody else has made due, e.g. by a replay.
 const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
 /// How often people are told that too many keys wait.
@@ -58,40 +51,6 @@ const TELL_PARKED_EVERY: Duration = Duration::from_secs(60);
 /// is finished and not settled comes again if the process dies, and would be more and more while a store is
 /// slow to take settles.
 const OVERDUE_AFTER: u32 = 2;
-pub(crate) const ERROR_WAIT_MIN: Duration = Duration::from_millis(50);
-pub(crate) const ERROR_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// What a worker gets from its relay.
-#[derive(Clone)]
-pub(crate) struct Context {
-    pub(crate) membership: watch::Receiver<Membership>,
-    /// Cancelled when it is time to drain.
-    pub(crate) stop: CancellationToken,
-    /// The limits that it shares with others.
-    pub(crate) permits: Permits,
-    /// The further limits, taken first, for hand-outs of what has failed before.
-    pub(crate) again: Permits,
-    pub(crate) drain_within: Duration,
-    /// Whether to end when nothing is left that can be delivered now.
-    pub(crate) until_idle: bool,
-    pub(crate) seed: u64,
-    /// What a queue's feeder and worker tell each other.
-    pub(crate) fed: Fed,
-    /// Cancelled by whoever finds that the subscription was deleted.
-    pub(crate) gone: CancellationToken,
-    #[cfg(feature = "sabotage")]
-    pub(crate) sabotage: Option<crate::sabotage::Sabotage>,
-}
-
-/// Why an owner's loop has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// Nothing is left to do; ownership was given back.
-    Drained,
-    /// Somebody else owns the subscription, or it cannot be known what was written last: memory is
-    /// worthless.
-    Lost,
-}
 
 /// Instants are durations since `began`.
 pub(crate) struct Owner<S: LogStore> {
@@ -547,8 +506,4 @@ async fn answer(call: &mut RowCall) -> RowAnswer {
         RowCall::Due(call) => RowAnswer::Due(call.answer().await),
         RowCall::Work { call, .. } => RowAnswer::Worked(call.answer().await),
     }
-}
-
-pub(crate) fn panicked(error: &JoinError) -> Error {
-    Error::new(ErrorKind::Internal, format!("a task of the relay ended unexpectedly: {error}"))
 }

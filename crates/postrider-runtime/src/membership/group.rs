@@ -28,11 +28,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::call::ends_worker;
+use crate::context::{Context, Ended, Summary};
 use crate::dispatch::permits::places_again;
 use crate::dispatch::worker::Duty;
-use crate::log_mode::owner::{Context, Ended, Owner};
+use crate::log_mode::owner::Owner;
 use crate::queue_mode::feeding;
-use crate::relay::Summary;
 
 /// How often a member asks while shards are free or about to be.
 const ASK_SOON: Duration = Duration::from_millis(250);

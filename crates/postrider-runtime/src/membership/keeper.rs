@@ -3,26 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use postrider_core::settle::MemberId;
 use postrider_core::{LogStore, Result};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// Who we are in the store, and until when nobody else may believe us dead.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Membership {
-    pub(crate) member: MemberId,
-    /// On this process's monotonic clock: measured from before the last successful beat was sent, with a
-    /// fifth of the lease as margin. Nothing is handed out past it.
-    pub(crate) trusted_until: Instant,
-}
-
-impl Membership {
-    pub(crate) fn is_trusted(&self) -> bool {
-        Instant::now() < self.trusted_until
-    }
-}
+use crate::context::Membership;
 
 /// When a relay's store has last taken a beat: by that others know whether it lives. Clones share it.
 #[derive(Debug, Clone, Default)]

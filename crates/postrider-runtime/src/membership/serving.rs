@@ -8,22 +8,22 @@
 //! ```
 //!
 //! A subscription that is created again is another one with another id: what was known of the old one is
-//! worthless, so that all parts end and begin anew. Whichever of them finds that theirs is gone says so to
-//! the other.
+//! worthless, so that all parts end and begin again. The part that finds its subscription gone tells the
+//! other.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use postrider_core::{Error, ErrorKind, Mode, NewSubscription, QueueStore, Result};
+use postrider_core::{Error, ErrorKind, LogStore, Mode, NewSubscription, QueueStore, Result, Subscription};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::context::{Context, Summary};
 use crate::dispatch::worker::{Duty, Work};
-use crate::log_mode::owner::Context;
+use crate::handoff::Fed;
 use crate::membership::group;
-use crate::queue_mode::queue::{self, Fed};
-use crate::relay::{Summary, agree};
+use crate::queue_mode::queue;
 
 /// How long apart it is looked whether a subscription that was deleted is there again.
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(250);
@@ -138,4 +138,17 @@ async fn is_there_again<S: QueueStore>(
             Err(_) => {}
         }
     }
+}
+
+/// Checks that a subscription is the one that is wanted, and tunes it where it is tuned otherwise.
+pub(crate) async fn agree<S: LogStore>(
+    store: &S,
+    wanted: &NewSubscription,
+    existing: Subscription,
+) -> Result<Subscription> {
+    wanted.agrees_with(&existing)?;
+    if wanted.tuning == existing.tuning {
+        return Ok(existing);
+    }
+    store.subscription_tune(&wanted.name, wanted.tuning.clone()).await
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::call::{Call, ends_worker, optional};
-use crate::log_mode::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, Ended, SETTLE_GAPS_EVERY};
+use crate::context::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, Ended, SETTLE_GAPS_EVERY};
 use crate::reading::fine_timer::FineTimer;
 use crate::reading::reader::{Reader, Rested};
 

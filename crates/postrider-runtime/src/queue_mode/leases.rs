@@ -52,7 +52,7 @@ use postrider_core::{Delivery, Epoch, Event, EventId, Order, RetryPolicy, Subscr
 use slab::Slab;
 
 use crate::dispatch::failures::Failures;
-use crate::log_mode::lanes::{Class, HandOut};
+use crate::dispatch::hand_out::{Class, HandOut, Tally};
 use compose::FinishedRow;
 pub(crate) use finish::Judge;
 use recently::Recently;
@@ -184,14 +184,6 @@ struct Item {
 #[derive(Debug)]
 struct Out {
     items: Vec<Item>,
-}
-
-/// What a worker has done, beside what it holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) delivered: u64,
-    pub(crate) failed: u64,
-    pub(crate) dead: u64,
 }
 
 impl Leases {

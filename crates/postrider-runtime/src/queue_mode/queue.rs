@@ -27,26 +27,23 @@ use std::time::Duration;
 use postrider_core::delivery::Origin;
 use postrider_core::queue::{Ask, Board, Claimed, QueueSettle, QueueSettled, Swept, Token};
 use postrider_core::{Error, ErrorKind, QueueStore, Result, Subscription};
-use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::call::{Call, ends_worker, optional};
+use crate::context::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, SLOW_AFTER, Summary, panicked};
 use crate::dispatch::breaker::{Breaker, Permission};
 use crate::dispatch::failures::FailureLog;
+use crate::dispatch::hand_out::{Attempted, Class};
 use crate::dispatch::handler::Handle;
 use crate::dispatch::in_place::InPlace;
 use crate::dispatch::permits::{Leave, Permit};
-use crate::log_mode::lanes::{Attempted, Class};
-use crate::log_mode::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN, SLOW_AFTER, panicked};
+use crate::handoff::Answer;
 use crate::queue_mode::claims::{self, Claims, Doubted, News};
 use crate::queue_mode::leases::Leases;
-use crate::queue_mode::offer::{Answer, Offer};
 use crate::reading::fine_timer::FineTimer;
 use crate::reading::poller::Poller;
-use crate::relay::Summary;
 
 /// How often rows are looked for that are due, or whose worker has ended.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -66,17 +63,6 @@ const BESIDE_FOR: Duration = Duration::from_secs(1);
 const SETTLE_ROWS: usize = 1_000;
 /// How long a limit on the rate may keep everything from being claimed.
 const RATE_WAIT: Duration = Duration::from_millis(1_500);
-
-/// What the feeder of a process and the worker beside it tell each other.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Fed {
-    /// Rows were fed.
-    pub(crate) news: Arc<Notify>,
-    /// The feeder has ended.
-    pub(crate) over: CancellationToken,
-    /// What the worker would take with the next feed.
-    pub(crate) offer: Arc<Offer>,
-}
 
 /// Instants are durations since `began`.
 pub(crate) struct Queue<S: QueueStore> {

@@ -6,22 +6,7 @@ use postrider_core::retry::Verdict;
 use postrider_core::settle::{AttemptRecord, Lane, Row, RowDue};
 use postrider_core::{DeliveryState, Event, EventId, Failure, Key, OnDead, Outcome};
 
-use super::{Class, EntryState, FailedEntry, Item, Lanes, MAIN, Part};
-
-/// The outcome of one attempt, and how long it took.
-#[derive(Debug, Clone)]
-pub(crate) struct Attempted {
-    pub(crate) outcome: Outcome,
-    pub(crate) took: Duration,
-}
-
-/// What a finished hand-out amounted to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) delivered: u64,
-    pub(crate) failed: u64,
-    pub(crate) dead: u64,
-}
+use super::{Attempted, Class, EntryState, FailedEntry, Item, Lanes, MAIN, Part, Tally};
 
 /// The part of a lane's hand-out that is being worked through.
 struct Progress {

@@ -2,7 +2,6 @@
 //! ownership is given back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use postrider_core::settle::Settle;
 use postrider_core::{Error, ErrorKind, LogStore, Result};
@@ -10,10 +9,7 @@ use tracing::warn;
 
 use super::{Ended, Owner, RowCall};
 use crate::call::ends_worker;
-
-/// How often the last settle is tried, and how long apart.
-pub(crate) const LAST_TRIES: u32 = 20;
-pub(crate) const LAST_TRY_WAIT: Duration = Duration::from_millis(100);
+use crate::context::{LAST_TRIES, LAST_TRY_WAIT};
 
 impl<S: LogStore> Owner<S> {
     /// Whether it is time to end.

@@ -7,10 +7,10 @@ use postrider_core::{Delivery, LogStore};
 
 use super::{Call, Finished, Owner, RowCall, SLOW_AFTER};
 use crate::dispatch::breaker::Permission;
+use crate::dispatch::hand_out::{Attempted, Class, HandOut, Shape, Tally};
 use crate::dispatch::handler::{Handle, Handling};
 use crate::dispatch::permits::{Leave, Permit};
 use crate::dispatch::worker::Work;
-use crate::log_mode::lanes::{Attempted, Class, HandOut, Shape, Tally};
 
 /// Hand-outs between two looks at everything else.
 const BURST: usize = 256;

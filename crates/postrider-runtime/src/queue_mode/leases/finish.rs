@@ -8,7 +8,7 @@ use postrider_core::settle::AttemptRecord;
 use postrider_core::{EventId, Failure, Outcome};
 
 use super::{HeldState, Item, Leases, NOT_TOUCHED, Tally};
-use crate::log_mode::lanes::Attempted;
+use crate::dispatch::hand_out::Attempted;
 
 /// What is recorded of an attempt that somebody has cancelled, and that has not failed.
 const CANCELLED: &str = "cancelled";

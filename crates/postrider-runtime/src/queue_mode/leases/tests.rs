@@ -15,7 +15,7 @@ use postrider_core::{
 };
 
 use super::{Judge, Leases, NOT_TOUCHED, Tally};
-use crate::log_mode::lanes::{Attempted, Class, HandOut};
+use crate::dispatch::hand_out::{Attempted, Class, HandOut};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ZERO: Duration = Duration::ZERO;

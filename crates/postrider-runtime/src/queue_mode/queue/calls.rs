@@ -13,9 +13,9 @@ use super::{
     SETTLE_ROWS, SLOW_AFTER, SWEEP_EVERY, Settling, SweptAndTuned,
 };
 use crate::call::{Call, ends_worker};
+use crate::context::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN};
 use crate::dispatch::breaker::Permission;
-use crate::log_mode::owner::{Context, ERROR_WAIT_MAX, ERROR_WAIT_MIN};
-use crate::queue_mode::offer::Answer;
+use crate::handoff::Answer;
 
 /// Reads a subscription, as often as it takes; none if it is gone or it is time to stop.
 pub(super) async fn subscription<S: QueueStore>(

@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 
 use super::{End, Queue, SLOW_AFTER};
 use crate::call::ends_worker;
-use crate::log_mode::owner::{LAST_TRIES, LAST_TRY_WAIT};
+use crate::context::{LAST_TRIES, LAST_TRY_WAIT};
 
 impl<S: QueueStore> Queue<S> {
     /// Begins to end.

@@ -8,10 +8,10 @@ use tokio::task::{Id, JoinError};
 
 use super::{Finished, Queue, UnderWay, panicked};
 use crate::dispatch::breaker::Permission;
+use crate::dispatch::hand_out::{Attempted, Class, HandOut, Tally};
 use crate::dispatch::handler::Handling;
 use crate::dispatch::permits::{Leave, Permit, places_again};
-use crate::log_mode::lanes::{Attempted, Class, HandOut};
-use crate::queue_mode::leases::{Judge, Tally};
+use crate::queue_mode::leases::Judge;
 
 /// Hand-outs between two looks at everything else.
 const BURST: usize = 256;

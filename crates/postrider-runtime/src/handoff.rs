@@ -8,9 +8,9 @@
 //!                     the feed has failed               the worker has the answer
 //! ```
 //!
-//! Without it, an event would wait for two transactions, and for the worker to hear of the first. Whoever has
-//! taken an offer claims in the worker's name: until it is closed again the worker does not end, and keeps
-//! room for what it may bring.
+//! Without it, an event would wait for two transactions, and for the worker to hear of the first. A feeder
+//! that has taken an offer claims in the worker's name: until it is closed again the worker does not end, and
+//! keeps room for what it may bring.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +18,18 @@ use postrider_core::Result;
 use postrider_core::queue::{Ask, Claimed};
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// What the feeder of a process and the worker beside it tell each other.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fed {
+    /// Rows were fed.
+    pub(crate) news: Arc<Notify>,
+    /// The feeder has ended.
+    pub(crate) over: CancellationToken,
+    /// What the worker would take with the next feed.
+    pub(crate) offer: Arc<Offer>,
+}
 
 /// What a worker would take.
 #[derive(Debug, Default)]
