@@ -6,6 +6,7 @@
 //! | file | rules | exception |
 //! |---|---|---|
 //! | `dead_files` | every module and every statement is used | none |
+//! | `doors` | rooms of a crate do not import each other in a circle | the list of known ones, which only shrinks |
 //! | `lengths` | functions of at most 70 lines, files of at most 600 | `long`; `//! tidy: long file: …` |
 //! | `words` | glossary words only | `foreign` |
 //! | `manifests` | dependencies point one way, each has a reason | none |
@@ -18,6 +19,7 @@
 
 mod dead_files;
 mod documents;
+mod doors;
 mod leftovers;
 mod lengths;
 mod manifests;
@@ -40,6 +42,7 @@ type Rule = fn(&Tree) -> Vec<Violation>;
 const RULES: &[Rule] = &[
     dead_files::modules,
     dead_files::statements,
+    doors::cycles,
     lengths::functions,
     lengths::files,
     words::check,
