@@ -7,8 +7,8 @@
 //!
 //! For all of them: a call that returns an error has changed nothing, except that a lost connection may leave
 //! its outcome unknown, so every call but [`LogStore::settle_with`], [`QueueStore::feed`] and
-//! [`QueueStore::feed_and_claim`] may be repeated. A store never sleeps, spawns nothing but its
-//! connections, and reads the time from the database's clock only. Dropping a returned future cancels
+//! [`QueueStore::feed_and_claim`] may be repeated. A store spawns nothing but its connections and the tasks
+//! that listen on them, and reads the time from the database's clock only. Dropping a returned future cancels
 //! the wait; the call itself may still take effect.
 
 mod actions;
