@@ -9,7 +9,7 @@
 //!        xids ──►  ▓ visible   · running   ░ not begun
 //!   tick a   ▓▓▓▓·▓▓·▓▓░░░░░░░░░
 //!   tick b   ▓▓▓▓▓▓▓·▓▓▓▓▓·░░░░░   window (a, b) = the rows of   ____█_____█▓▓__
-//!                └ a straggler: its rows may have small ids; the ladder says how small
+//!                └ a straggler: its rows may have small ids; the bounds say how small
 //! ```
 //!
 //! # Why no row is lost, repeated or overtaken
@@ -23,8 +23,8 @@
 //!    event draws a larger id and becomes visible later: a later window, or the same one and a larger id.
 //! 3. *A window is found by ids.* A probe reads the sequence and **then** the next xid. A transaction that
 //!    begins after that draws its ids later still: "every row of an xid ≥ `next_xid` has an id > `seq`". This
-//!    fact, a **rung**, never expires. Whatever becomes visible after a tick belongs to an xid that the tick
-//!    has not seen; the greatest rung at or below it bounds where its rows can lie. Fewer rungs mean a longer
+//!    fact, a **bound**, never expires. Whatever becomes visible after a tick belongs to an xid that the tick
+//!    has not seen; the greatest bound at or below it limits where its rows can lie. Fewer bounds mean a longer
 //!    scan, never a lost row.
 //!
 //! # Why a stream of commits and a look at the table can take turns
@@ -51,7 +51,6 @@
 //! began later, and memory goes with the connection. And what is visible may not be durable yet: a window is
 //! handed out once the server's WAL is flushed as far as it reached when its snapshot had been taken.
 
-mod ladder;
 mod legs;
 mod restamp;
 mod snapshot;
@@ -61,10 +60,11 @@ mod tail;
 #[cfg(test)]
 mod tests;
 mod tick;
+mod xid_bounds;
 
-pub use ladder::{Ladder, RUNGS_MAX, Rung};
 pub use legs::{Legs, ShardPosition};
 pub use restamp::{Class, Restamped, restamp};
 pub use snapshot::{Snapshot, Xid};
 pub use tail::{LogRow, Pending, Served, TAIL_BYTES_MAX, TAIL_ROWS_MAX, Tail, TailWindow};
 pub use tick::{Lsn, Probe, Tick, Window};
+pub use xid_bounds::{XID_BOUNDS_MAX, XidBound, XidBounds};

@@ -13,12 +13,12 @@
 //! A position covers then exactly what it covered before, by the same rule as ever. Classes that more
 //! positions cover get lower xids, so that what a subscription has yet to read are as a rule the classes from
 //! its snapshot's end on, and their rows are read in one go, as a backlog. Those in between are stragglers,
-//! and the ladder says where they lie: its rungs are true because every class from a number on lies above the
+//! and the bounds say where they lie: they are true because every class from a number on lies above the
 //! least id of them, and every row that is yet to come lies above the last id that was issued.
 
-use super::ladder::{Ladder, Rung};
 use super::snapshot::{Snapshot, Xid};
 use super::tick::Tick;
+use super::xid_bounds::{XidBound, XidBounds};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Rows that are covered by the same positions.
@@ -48,15 +48,15 @@ pub fn restamp(mut classes: Vec<Class>, positions: usize, last_id: i64) -> Resul
         lowest_from[index] = lowest_from[index + 1].min(class.lowest);
     }
     let xid = |index: usize| Xid(Xid::FIRST.0 + index as u64);
-    let rung = |index: usize| Rung { next_xid: xid(index), seq: lowest_from[index] - 1 };
+    let bound = |index: usize| XidBound { next_xid: xid(index), seq: lowest_from[index] - 1 };
     let tick = |position: usize| {
         let covers = |class: &Class| class.covered_by.get(position) == Some(&true);
         let end = classes.iter().rposition(covers).map_or(0, |last| last + 1);
         let open: Vec<usize> = (0..end).filter(|index| !covers(&classes[*index])).collect();
         let xmin = xid(open.first().copied().unwrap_or(end));
         let snapshot = Snapshot::new(xmin, xid(end), open.iter().map(|index| xid(*index)).collect())?;
-        let ladder = Ladder::new(open.iter().map(|index| rung(*index)).chain([rung(end)]));
-        Some(Tick { snapshot, rung: rung(end), ladder })
+        let xid_bounds = XidBounds::new(open.iter().map(|index| bound(*index)).chain([bound(end)]));
+        Some(Tick { snapshot, bound: bound(end), xid_bounds })
     };
     let ticks: Option<Vec<Tick>> = (0..positions).map(tick).collect();
     let ticks = ticks.ok_or_else(|| Error::new(ErrorKind::Internal, "a snapshot contradicts itself"))?;
@@ -109,11 +109,11 @@ mod tests {
                     prop_assert_eq!(window.holds(xid), !row[position]);
                     // What it has yet to read lies above where it looks for it.
                     prop_assert!(row[position] || id > window.lowest());
-                    for rung in tick.ladder.rungs().iter().chain([&tick.rung]) {
-                        prop_assert!(xid < rung.next_xid || id > rung.seq);
+                    for bound in tick.xid_bounds.bounds().iter().chain([&tick.bound]) {
+                        prop_assert!(xid < bound.next_xid || id > bound.seq);
                     }
                 }
-                prop_assert!(tick.rung.seq <= last_id);
+                prop_assert!(tick.bound.seq <= last_id);
             }
         }
     }
@@ -124,13 +124,13 @@ mod tests {
         let restamped = restamp(classes(&rows), 2, 100).unwrap();
         let texts: Vec<String> = restamped.ticks.iter().map(|tick| tick.snapshot.to_string()).collect();
         assert_eq!(texts, ["4:4:", "5:5:"], "nothing is said to run");
-        assert_eq!(restamped.ticks[0].rung, Rung { next_xid: Xid(4), seq: 50 });
-        assert_eq!(restamped.ticks[1].rung, Rung { next_xid: Xid(5), seq: 80 });
+        assert_eq!(restamped.ticks[0].bound, XidBound { next_xid: Xid(4), seq: 50 });
+        assert_eq!(restamped.ticks[1].bound, XidBound { next_xid: Xid(5), seq: 80 });
     }
 
     #[test]
     fn an_empty_log_begins_behind_its_last_id() {
         let restamped = restamp(Vec::new(), 1, 7).unwrap();
-        assert_eq!(restamped.ticks[0].rung, Rung { next_xid: Xid::FIRST, seq: 7 });
+        assert_eq!(restamped.ticks[0].bound, XidBound { next_xid: Xid::FIRST, seq: 7 });
     }
 }

@@ -311,9 +311,9 @@ proptest! {
             }
         }
         for tick in &world.ticks {
-            for rung in tick.ladder.rungs().iter().chain([&tick.rung]) {
+            for bound in tick.xid_bounds.bounds().iter().chain([&tick.bound]) {
                 let rows = world.wal.iter().flat_map(|one| one.ids.iter().map(|id| (one.xid, *id)));
-                prop_assert!(rows.into_iter().all(|(xid, id)| xid < rung.next_xid || id > rung.seq));
+                prop_assert!(rows.into_iter().all(|(xid, id)| xid < bound.next_xid || id > bound.seq));
             }
         }
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Where a reader stands is told by the tick itself, not by what it says: two ticks that see the same may
-//! have different ladders.
+//! have different bounds.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

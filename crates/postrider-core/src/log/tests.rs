@@ -402,17 +402,17 @@ proptest! {
     }
 
     #[test]
-    fn a_thinned_ladder_is_true_and_keeps_the_newest(rungs in prop::collection::vec((1u64..50, 1i64..50), 1..600)) {
-        let (mut ladder, mut all, mut xid, mut seq) = (Ladder::default(), Vec::new(), 3, 0);
-        for (xids, ids) in rungs {
+    fn a_thinned_list_of_bounds_is_true_and_keeps_the_newest(bounds in prop::collection::vec((1u64..50, 1i64..50), 1..600)) {
+        let (mut xid_bounds, mut all, mut xid, mut seq) = (XidBounds::default(), Vec::new(), 3, 0);
+        for (xids, ids) in bounds {
             (xid, seq) = (xid + xids, seq + ids);
-            let rung = Rung { next_xid: Xid(xid), seq };
-            all.push(rung);
-            ladder = ladder.climb(rung, &Snapshot::empty());
-            prop_assert!(ladder.rungs().len() <= RUNGS_MAX);
-            prop_assert_eq!(ladder.floor(Xid(xid)), seq);
+            let bound = XidBound { next_xid: Xid(xid), seq };
+            all.push(bound);
+            xid_bounds = xid_bounds.climb(bound, &Snapshot::empty());
+            prop_assert!(xid_bounds.bounds().len() <= XID_BOUNDS_MAX);
+            prop_assert_eq!(xid_bounds.floor(Xid(xid)), seq);
         }
-        prop_assert!(ladder.rungs().iter().all(|rung| all.contains(rung)));
-        prop_assert_eq!(ladder.rungs()[0], all[0], "the lowest stays, for the oldest straggler");
+        prop_assert!(xid_bounds.bounds().iter().all(|bound| all.contains(bound)));
+        prop_assert_eq!(xid_bounds.bounds()[0], all[0], "the lowest stays, for the oldest straggler");
     }
 }

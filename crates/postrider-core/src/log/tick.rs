@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::ladder::{Ladder, Rung};
 use super::snapshot::{Snapshot, Xid};
+use super::xid_bounds::{XidBound, XidBounds};
 use crate::event::EventId;
 
 /// A place in the server's write-ahead log.
@@ -35,26 +35,26 @@ pub struct Probe {
 pub struct Tick {
     /// What was visible.
     pub snapshot: Snapshot,
-    /// This moment's own rung.
-    pub rung: Rung,
-    /// The rungs below transactions that may still become visible, this moment's own included if a probe has found it.
-    pub ladder: Ladder,
+    /// This moment's own bound.
+    pub bound: XidBound,
+    /// The bounds below transactions that may still become visible, this moment's own included if a probe has found it.
+    pub xid_bounds: XidBounds,
 }
 
 impl Tick {
     /// Before the first event.
     pub fn start() -> Self {
-        Self::after_nothing(Snapshot::empty(), Rung { next_xid: Xid::FIRST, seq: 0 })
+        Self::after_nothing(Snapshot::empty(), XidBound { next_xid: Xid::FIRST, seq: 0 })
     }
 
     /// The moment of a probe, without the memory of earlier ones: rows of a transaction that runs now are
     /// looked for from the beginning.
     pub fn fresh(probe: &Probe) -> Self {
-        Self::after_nothing(probe.snapshot.clone(), probe.rung())
+        Self::after_nothing(probe.snapshot.clone(), probe.bound())
     }
 
-    fn after_nothing(snapshot: Snapshot, rung: Rung) -> Self {
-        Self { snapshot, rung, ladder: Ladder::new([rung]) }
+    fn after_nothing(snapshot: Snapshot, bound: XidBound) -> Self {
+        Self { snapshot, bound, xid_bounds: XidBounds::new([bound]) }
     }
 
     /// The moment of a probe that was made after this one. What was decoded before it became visible stays seen.
@@ -65,20 +65,20 @@ impl Tick {
         } else {
             probe.snapshot.union(&self.snapshot)
         };
-        let ladder = self.ladder.climb(probe.rung(), &snapshot);
-        let rung = if self.seq() <= probe.seq { probe.rung() } else { nothing_later_than(self.seq()) };
-        Self { snapshot, rung, ladder }
+        let xid_bounds = self.xid_bounds.climb(probe.bound(), &snapshot);
+        let bound = if self.seq() <= probe.seq { probe.bound() } else { nothing_later_than(self.seq()) };
+        Self { snapshot, bound, xid_bounds }
     }
 
     /// The moment at which these transactions, too, are known to have committed, of which none has an id
     /// above `last_id`: they were decoded from the write-ahead log. See `log.rs`.
     #[must_use]
     pub fn decoded(&self, xids: &[Xid], last_id: EventId) -> Self {
-        let rung = if last_id.0 <= self.seq() { self.rung } else { nothing_later_than(last_id.0) };
-        Self { snapshot: self.snapshot.with(xids), rung, ladder: self.ladder.clone() }
+        let bound = if last_id.0 <= self.seq() { self.bound } else { nothing_later_than(last_id.0) };
+        Self { snapshot: self.snapshot.with(xids), bound, xid_bounds: self.xid_bounds.clone() }
     }
 
-    /// The moment at which everything is seen that one of two moments sees. Rungs are facts, no matter
+    /// The moment at which everything is seen that one of two moments sees. Bounds are facts, no matter
     /// which reader found them, so that those of the later one serve for both: of whatever neither sees, it
     /// has kept what it needs.
     #[must_use]
@@ -86,14 +86,14 @@ impl Tick {
         let later = if self.seq() >= other.seq() { self } else { other };
         Self {
             snapshot: self.snapshot.union(&other.snapshot),
-            rung: later.rung,
-            ladder: later.ladder.clone(),
+            bound: later.bound,
+            xid_bounds: later.xid_bounds.clone(),
         }
     }
 
     /// The last id that had been issued: every row that was visible is at or below it.
     pub fn seq(&self) -> i64 {
-        self.rung.seq
+        self.bound.seq
     }
 
     /// What became visible since this moment and is seen by `later` has ids above this.
@@ -104,10 +104,10 @@ impl Tick {
         let resolved = |xid: Xid| later.sees(xid);
         let running = self.snapshot.running().iter().copied().find(|xid| resolved(*xid));
         // Ends at the latest behind the transactions that `later` says are running.
-        let unknown = (self.snapshot.xmax().0..self.rung.next_xid.0.min(later.xmax().0))
+        let unknown = (self.snapshot.xmax().0..self.bound.next_xid.0.min(later.xmax().0))
             .map(Xid)
             .find(|xid| resolved(*xid));
-        let floors = running.into_iter().chain(unknown).map(|xid| self.ladder.floor(xid));
+        let floors = running.into_iter().chain(unknown).map(|xid| self.xid_bounds.floor(xid));
         floors.fold(self.seq(), i64::min)
     }
 
@@ -119,8 +119,8 @@ impl Tick {
     /// Where to begin reading so that all late transactions but those of long ago are met: at most `reach`
     /// ids below the last one.
     pub fn eager_lowest(&self, reach: i64) -> i64 {
-        let floors = self.snapshot.running().iter().map(|xid| self.ladder.floor(*xid));
-        let unknown = self.ladder.floor(self.snapshot.xmax());
+        let floors = self.snapshot.running().iter().map(|xid| self.xid_bounds.floor(*xid));
+        let unknown = self.xid_bounds.floor(self.snapshot.xmax());
         let near = |floor: &i64| *floor >= self.seq().saturating_sub(reach);
         floors.chain([unknown]).filter(near).fold(self.seq(), i64::min)
     }
@@ -128,8 +128,8 @@ impl Tick {
 
 impl Probe {
     /// The fact that this probe found.
-    pub fn rung(&self) -> Rung {
-        Rung { next_xid: self.next_xid, seq: self.seq }
+    pub fn bound(&self) -> XidBound {
+        XidBound { next_xid: self.next_xid, seq: self.seq }
     }
 
     /// Whether everything that was visible had reached the disk.
@@ -138,10 +138,10 @@ impl Probe {
     }
 }
 
-/// The rung of a moment that no probe has found: true, since no xid is that large, and of no use to a ladder.
+/// The bound of a moment that no probe has found: true, since no xid is that large, and of no use to others.
 /// Only how far its ids go is known.
-fn nothing_later_than(seq: i64) -> Rung {
-    Rung { next_xid: Xid(i64::MAX as u64), seq }
+fn nothing_later_than(seq: i64) -> XidBound {
+    XidBound { next_xid: Xid(i64::MAX as u64), seq }
 }
 
 /// What became visible between two ticks, the first of which is the earlier.
@@ -173,7 +173,7 @@ impl Window {
     /// had begun then, and are visible at its end. None if there are more than `max`.
     pub fn stragglers(&self, max: usize) -> Option<Vec<Xid>> {
         let (from, to) = (&self.from, &self.to.snapshot);
-        let unknown = from.snapshot.xmax().0..from.rung.next_xid.0.min(to.xmax().0);
+        let unknown = from.snapshot.xmax().0..from.bound.next_xid.0.min(to.xmax().0);
         let begun = from.snapshot.running().iter().copied().chain(unknown.map(Xid));
         // Bounds what is looked at too: subtransactions may have taken a million xids.
         let found: Vec<Xid> = begun.filter(|xid| to.sees(*xid)).take(max.saturating_add(1)).collect();

@@ -252,8 +252,8 @@ create table postrider.position_a (
     to_snapshot pg_snapshot not null,
     next_xid xid8 not null,
     seq bigint not null,
-    rung_xids xid8[] not null,
-    rung_seqs bigint[] not null,
+    bound_xids xid8[] not null,
+    bound_seqs bigint[] not null,
     last_id bigint not null,
     at timestamptz not null,
     primary key (subscription_id, n)

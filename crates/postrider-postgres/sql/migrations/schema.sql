@@ -1142,8 +1142,8 @@ CREATE TABLE postrider.position_a (
     to_snapshot pg_snapshot NOT NULL,
     next_xid xid8 NOT NULL,
     seq bigint NOT NULL,
-    rung_xids xid8[] NOT NULL,
-    rung_seqs bigint[] NOT NULL,
+    bound_xids xid8[] NOT NULL,
+    bound_seqs bigint[] NOT NULL,
     last_id bigint NOT NULL,
     at timestamp with time zone NOT NULL
 );
@@ -1156,8 +1156,8 @@ CREATE TABLE postrider.position_b (
     to_snapshot pg_snapshot NOT NULL,
     next_xid xid8 NOT NULL,
     seq bigint NOT NULL,
-    rung_xids xid8[] NOT NULL,
-    rung_seqs bigint[] NOT NULL,
+    bound_xids xid8[] NOT NULL,
+    bound_seqs bigint[] NOT NULL,
     last_id bigint NOT NULL,
     at timestamp with time zone NOT NULL
 );

@@ -169,7 +169,7 @@ async fn late(
 ) -> Result<Option<String>> {
     let Some(oldest) = end.snapshot.running().first().copied() else { return Ok(None) };
     let ticks = places.iter().flat_map(|(_, positions)| positions).map(|position| &position.window.to);
-    let floors = ticks.filter(|tick| !tick.snapshot.sees(oldest)).map(|tick| tick.ladder.floor(oldest));
+    let floors = ticks.filter(|tick| !tick.snapshot.sees(oldest)).map(|tick| tick.xid_bounds.floor(oldest));
     let Some(floor) = floors.min() else { return Ok(None) };
     straggler_check(tx, options, oldest, floor, end.issued.0).await
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Above the floor (the last id of the position's moment, or the last that was read of its window) next to
-//! all events are ahead. Below it only those of transactions that were late; the ladder says how far down
+//! all events are ahead. Below it only those of transactions that were late; the bounds say how far down
 //! they can lie. The events are counted one by one as far as that is cheap, which is where an idle
 //! subscription or one that keeps up ends; beyond that, their ids are subtracted, turn by turn, since ids
 //! jump where the ring turns. What a filter passes over does not count; beyond what was looked at, the share
@@ -40,7 +40,7 @@ pub(crate) fn least_advanced<'a>(
 ) -> Option<&'a ShardPosition> {
     positions.into_iter().min_by_key(|position| {
         let to = &position.window.to;
-        (floor(position), to.rung.next_xid, to.snapshot.xmin())
+        (floor(position), to.bound.next_xid, to.snapshot.xmin())
     })
 }
 

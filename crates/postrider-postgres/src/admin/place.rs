@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::log::{Ladder, Probe, Rung, ShardPosition, Tick, Window};
+use postrider_core::log::{Probe, ShardPosition, Tick, Window, XidBound, XidBounds};
 use postrider_core::{Error, EventId, Position, Result, ShardSet, Start, Timestamp};
 use tokio_postgres::Row;
 
@@ -89,23 +89,23 @@ pub(crate) async fn place_of(tx: &Tx<'_>, start: Start) -> Result<Place> {
 }
 
 /// The moment of a probe, with what other subscriptions know about transactions that run now. Without it their rows
-/// would be looked for from the beginning of the log. Each rung is true by itself; one from beyond the probe would
+/// would be looked for from the beginning of the log. Each bound is true by itself; one from beyond the probe would
 /// be of another history, from before a restore.
 async fn present(tx: &Tx<'_>, probe: &Probe) -> Result<Tick> {
     let what = "look at the end of the log";
-    let mut known: Vec<Rung> = Vec::new();
-    for row in tx.query(sql!("admin/place/position_rungs"), &[&TEACHERS_MAX], what).await? {
-        known.extend(rungs_read(&row).doing(what)?);
+    let mut known: Vec<XidBound> = Vec::new();
+    for row in tx.query(sql!("admin/place/position_bounds"), &[&TEACHERS_MAX], what).await? {
+        known.extend(bounds_read(&row).doing(what)?);
     }
-    known.retain(|rung| rung.next_xid <= probe.next_xid && rung.seq <= probe.seq);
-    known.sort_unstable_by_key(|rung| (rung.next_xid, rung.seq));
-    let ladder = Ladder::new(known).climb(probe.rung(), &probe.snapshot);
-    Ok(Tick { ladder, ..Tick::fresh(probe) })
+    known.retain(|bound| bound.next_xid <= probe.next_xid && bound.seq <= probe.seq);
+    known.sort_unstable_by_key(|bound| (bound.next_xid, bound.seq));
+    let xid_bounds = XidBounds::new(known).climb(probe.bound(), &probe.snapshot);
+    Ok(Tick { xid_bounds, ..Tick::fresh(probe) })
 }
 
-fn rungs_read(row: &Row) -> Result<Vec<Rung>, tokio_postgres::Error> {
+fn bounds_read(row: &Row) -> Result<Vec<XidBound>, tokio_postgres::Error> {
     let (xids, seqs): (Vec<XidValue>, Vec<i64>) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(xids.iter().zip(seqs).map(|(xid, seq)| Rung { next_xid: xid.0, seq }).collect())
+    Ok(xids.iter().zip(seqs).map(|(xid, seq)| XidBound { next_xid: xid.0, seq }).collect())
 }
 
 /// The first event emitted at or after `at`. There is no index on time, since producers would pay for it; but ids

@@ -212,8 +212,8 @@ impl Pins {
         Ok(Self(pins))
     }
 
-    /// Who has not read a row of the leaf yet, as far as the ladder tells where unread rows lie: few rows are looked at
-    /// even if a leaf is pinned for weeks.
+    /// Which subscription has not read a row of the leaf yet. The bounds say where unread rows can lie, so that few
+    /// rows are read even if a leaf is pinned for weeks.
     async fn ahead_in(&self, tx: &Tx<'_>, leaf: u8, end: &LogEnd) -> Result<Option<Unread>> {
         let floor = |position: &ShardPosition| {
             let floor = position.window.to.lowest(&end.snapshot);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use postrider_core::log::{Ladder, Rung, ShardPosition, Snapshot, Tick, Window};
+use postrider_core::log::{ShardPosition, Snapshot, Tick, Window, XidBound, XidBounds};
 use postrider_core::subscription::SubscriptionId;
 use postrider_core::{Error, ErrorKind, EventId, Result, Shard, ShardSet};
 use tokio_postgres::Row;
@@ -23,8 +23,8 @@ pub(crate) struct NewPosition {
     to: SnapshotValue,
     next_xid: XidValue,
     seq: i64,
-    rung_xids: Vec<XidValue>,
-    rung_seqs: Vec<i64>,
+    bound_xids: Vec<XidValue>,
+    bound_seqs: Vec<i64>,
     last_id: i64,
 }
 
@@ -32,17 +32,17 @@ impl NewPosition {
     pub(crate) fn new(subscription: SubscriptionId, place: &ShardPosition) -> Self {
         let ShardPosition { shards, window, last_id } = place;
         let to = &window.to;
-        let (rung_xids, rung_seqs) =
-            to.ladder.rungs().iter().map(|rung| (XidValue(rung.next_xid), rung.seq)).unzip();
+        let (bound_xids, bound_seqs) =
+            to.xid_bounds.bounds().iter().map(|bound| (XidValue(bound.next_xid), bound.seq)).unzip();
         Self {
             subscription: subscription.0,
             shards: shards.0 as i64,
             from: (!window.ends_at(*last_id)).then(|| SnapshotValue(window.from.snapshot.clone())),
             to: SnapshotValue(to.snapshot.clone()),
-            next_xid: XidValue(to.rung.next_xid),
+            next_xid: XidValue(to.bound.next_xid),
             seq: to.seq(),
-            rung_xids,
-            rung_seqs,
+            bound_xids,
+            bound_seqs,
             last_id: last_id.0,
         }
     }
@@ -57,8 +57,8 @@ impl NewPosition {
             &self.to,
             &self.next_xid,
             &self.seq,
-            &self.rung_xids,
-            &self.rung_seqs,
+            &self.bound_xids,
+            &self.bound_seqs,
             &self.last_id,
         ]
     }
@@ -127,11 +127,11 @@ pub(crate) fn positions_apart(
 fn position_read(row: &Row) -> Result<ShardPosition, tokio_postgres::Error> {
     let from: Option<SnapshotValue> = row.try_get(2)?;
     let to: SnapshotValue = row.try_get(3)?;
-    let rung = Rung { next_xid: row.try_get::<_, XidValue>(4)?.0, seq: row.try_get(5)? };
+    let bound = XidBound { next_xid: row.try_get::<_, XidValue>(4)?.0, seq: row.try_get(5)? };
     let xids: Vec<XidValue> = row.try_get(6)?;
     let seqs: Vec<i64> = row.try_get(7)?;
-    let rungs = xids.iter().zip(seqs).map(|(xid, seq)| Rung { next_xid: xid.0, seq });
-    let to = Arc::new(Tick { snapshot: to.0, rung, ladder: Ladder::new(rungs) });
+    let bounds = xids.iter().zip(seqs).map(|(xid, seq)| XidBound { next_xid: xid.0, seq });
+    let to = Arc::new(Tick { snapshot: to.0, bound, xid_bounds: XidBounds::new(bounds) });
     Ok(ShardPosition {
         shards: ShardSet(row.try_get::<_, i64>(1)? as u64),
         window: match from {

@@ -68,7 +68,7 @@ async fn the_least_advanced_shard_decides() {
     scene.run(
         "insert into postrider.position_a
          select subscription_id, nextval('postrider.position_n'), 1 << 5, from_snapshot, to_snapshot, next_xid, seq,
-             rung_xids, rung_seqs, last_id, at
+             bound_xids, bound_seqs, last_id, at
          from postrider.position_a order by n limit 1",
     );
     assert_eq!(scene.lag("mail").await.0, 3);

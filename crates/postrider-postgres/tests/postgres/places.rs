@@ -114,8 +114,12 @@ async fn a_new_position_takes_over_what_others_know_about_late_transactions() {
     let late = scene.open_writer("l").await;
     scene.emit(&["a"; 10]).await;
     scene.subscribe("second", Start::Now).await;
-    let rungs = "select rung_seqs from postrider.position_a order by n desc limit 1";
-    assert_eq!(scene.text(rungs), "{10,21}", "the late rows are looked for above 10, not from the beginning");
+    let bounds = "select bound_seqs from postrider.position_a order by n desc limit 1";
+    assert_eq!(
+        scene.text(bounds),
+        "{10,21}",
+        "the late rows are looked for above 10, not from the beginning"
+    );
     late.commit().await;
     assert_eq!((scene.lag("first").await.0, scene.lag("second").await.0), (11, 1));
 }

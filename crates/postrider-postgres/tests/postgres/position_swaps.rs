@@ -112,7 +112,7 @@ async fn many_rows_are_swapped_before_their_time(version: Version) {
     scene.run(
         "insert into postrider.position_a
          select subscription_id, nextval('postrider.position_n'), shards, from_snapshot, to_snapshot, next_xid, seq,
-             rung_xids, rung_seqs, g, at
+             bound_xids, bound_seqs, g, at
          from postrider.position_a, generate_series(1, 10000) as g",
     );
     let before = places(&scene).await;

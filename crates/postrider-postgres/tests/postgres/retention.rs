@@ -52,7 +52,7 @@ async fn one_shard_that_lags_keeps_the_leaf(version: Version) {
     scene.run(
         "insert into postrider.position_a
          select subscription_id, nextval('postrider.position_n'), 1 << 9, from_snapshot, to_snapshot, next_xid, seq,
-             rung_xids, rung_seqs, last_id, at
+             bound_xids, bound_seqs, last_id, at
          from postrider.position_a order by n limit 1",
     );
     assert_eq!(scene.prune(DAY).await.pinned_by.as_deref(), Some("mail"));

@@ -233,7 +233,7 @@ const BY_SQL: &[(&str, &str)] = &[
     ("insert into postrider.queue_front values (1, 0, 9)", "insert on queue_front"),
     (
         "insert into postrider.position_a
-         select subscription_id, n + 1000, shards, from_snapshot, to_snapshot, next_xid, seq, rung_xids, rung_seqs, 99, at
+         select subscription_id, n + 1000, shards, from_snapshot, to_snapshot, next_xid, seq, bound_xids, bound_seqs, 99, at
          from postrider.position_a",
         "insert on position_a",
     ),

@@ -8,7 +8,7 @@ pub enum Flaw {
     /// are then taken for ones that begin later, and their rows are looked for too high.
     NextXidIsXmax,
     /// The next xid is read before the sequence, so that a transaction may begin and draw ids in between.
-    RungBeforeSequence,
+    BoundBeforeSequence,
     /// A position outlives a crash that takes the log behind it back, as one does that is kept in a file or
     /// on another server. Xids are then issued again that the position takes for delivered; only where windows
     /// wait for the disk they are not, since the disk then has every xid that a window has seen end.
@@ -55,7 +55,7 @@ impl Flaw {
     /// All that do harm.
     pub const ALL: [Self; 17] = [
         Self::NextXidIsXmax,
-        Self::RungBeforeSequence,
+        Self::BoundBeforeSequence,
         Self::PositionOutlivesCrash,
         Self::LastIdWithNewestTick,
         Self::IdBeforeXid,

@@ -317,7 +317,7 @@ pub(super) async fn probe(world: &World, session: Session) -> Result<Probe, Lost
     turn().await;
     let seq = world.pg.borrow().seq();
     turn().await;
-    let next = if world.has(Flaw::RungBeforeSequence) { early } else { low(world) };
+    let next = if world.has(Flaw::BoundBeforeSequence) { early } else { low(world) };
     turn().await;
     let inserted = world.pg.borrow().inserted();
     turn().await;

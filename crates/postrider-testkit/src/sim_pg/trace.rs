@@ -14,7 +14,7 @@
 //! // let found = trace.replay(&mut server).await?;
 //! # let found = trace.replay_on_sim();
 //! assert_eq!(found, expected, "seed 7");
-//! assert!(found.iter().all(|answer| answer.rung_holds && answer.lowest_holds));
+//! assert!(found.iter().all(|answer| answer.bound_holds && answer.lowest_holds));
 //! ```
 
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ pub struct Answer {
     pub unseen: usize,
     /// Whether every row of an xid at or above the look's next xid, also of those that came later, has an id
     /// above the look's sequence value, and each that is visible one at or below it.
-    pub rung_holds: bool,
+    pub bound_holds: bool,
     /// Whether every row that became visible since the look before lies where its tick said that it would.
     pub lowest_holds: bool,
 }
@@ -258,7 +258,7 @@ impl Told {
             visible: known.iter().map(|(_, id)| look.ids.contains(id)).collect(),
             seen: known.iter().map(|(xid, _)| probe.snapshot.sees(*xid)).collect(),
             unseen: self.xids.iter().filter(running).count(),
-            rung_holds: first_later && look.ids.iter().all(|id| *id <= probe.seq),
+            bound_holds: first_later && look.ids.iter().all(|id| *id <= probe.seq),
             lowest_holds: true,
         }
     }
@@ -335,7 +335,7 @@ mod tests {
             }));
             let answers = trace.replay_on_sim();
             for answer in &answers {
-                assert!(answer.rung_holds && answer.lowest_holds, "seed {seed}: {answer:?}");
+                assert!(answer.bound_holds && answer.lowest_holds, "seed {seed}: {answer:?}");
                 let seen_if_visible =
                     answer.visible.iter().zip(&answer.seen).all(|(visible, seen)| !visible || *seen);
                 assert!(seen_if_visible, "seed {seed}: {answer:?}");

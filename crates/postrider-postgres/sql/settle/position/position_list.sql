@@ -1,6 +1,6 @@
 -- A subscription's positions below $2, newest first: of each shard the first one that names it counts.
 -- Index: the primary keys of both tables, backwards. Locks: none.
-select n, shards, from_snapshot, to_snapshot, next_xid, seq, rung_xids, rung_seqs, last_id
+select n, shards, from_snapshot, to_snapshot, next_xid, seq, bound_xids, bound_seqs, last_id
 from (
     (select * from postrider.position_a where subscription_id = $1 and n < $2 order by n desc limit 100)
     union all

@@ -4,13 +4,13 @@ with
 place as (select current from postrider.position_table),
 a as (
     insert into postrider.position_a
-        (subscription_id, n, shards, from_snapshot, to_snapshot, next_xid, seq, rung_xids, rung_seqs, last_id, at)
+        (subscription_id, n, shards, from_snapshot, to_snapshot, next_xid, seq, bound_xids, bound_seqs, last_id, at)
     select $1, pg_catalog.nextval('postrider.position_n'::regclass), $2, $3, $4, $5, $6, $7, $8, $9, postrider.clock()
     from place
     where current = 'a'
 )
 insert into postrider.position_b
-    (subscription_id, n, shards, from_snapshot, to_snapshot, next_xid, seq, rung_xids, rung_seqs, last_id, at)
+    (subscription_id, n, shards, from_snapshot, to_snapshot, next_xid, seq, bound_xids, bound_seqs, last_id, at)
 select $1, pg_catalog.nextval('postrider.position_n'::regclass), $2, $3, $4, $5, $6, $7, $8, $9, postrider.clock()
 from place
 where current = 'b'

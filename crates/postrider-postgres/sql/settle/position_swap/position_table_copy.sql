@@ -2,9 +2,9 @@
 -- exists. A row is not if the newer ones of its subscription, wherever they are, name all of its shards.
 -- Index: primary keys, it reads both tables. Locks: the new rows; the old table's lock is held.
 insert into postrider.position_new
-    (subscription_id, n, shards, from_snapshot, to_snapshot, next_xid, seq, rung_xids, rung_seqs, last_id, at)
-select old.subscription_id, old.n, old.shards, old.from_snapshot, old.to_snapshot, old.next_xid, old.seq, old.rung_xids,
-    old.rung_seqs, old.last_id, old.at
+    (subscription_id, n, shards, from_snapshot, to_snapshot, next_xid, seq, bound_xids, bound_seqs, last_id, at)
+select old.subscription_id, old.n, old.shards, old.from_snapshot, old.to_snapshot, old.next_xid, old.seq, old.bound_xids,
+    old.bound_seqs, old.last_id, old.at
 from postrider.position_old as old
 join (
     select subscription_id, n, shards,

@@ -1,6 +1,6 @@
 -- What the newest positions say about where the rows of late transactions lie.
 -- Index: the primary keys of both tables, backwards, once for each subscription. Locks: none.
-select newest.rung_xids, newest.rung_seqs
+select newest.bound_xids, newest.bound_seqs
 from (
     select id
     from postrider.subscription
@@ -8,10 +8,10 @@ from (
     limit $1
 ) as subscription
 cross join lateral (
-    select rung_xids, rung_seqs
+    select bound_xids, bound_seqs
     from (
         (
-            select n, rung_xids, rung_seqs
+            select n, bound_xids, bound_seqs
             from postrider.position_a
             where subscription_id = subscription.id
             order by n desc
@@ -19,7 +19,7 @@ cross join lateral (
         )
         union all
         (
-            select n, rung_xids, rung_seqs
+            select n, bound_xids, bound_seqs
             from postrider.position_b
             where subscription_id = subscription.id
             order by n desc
