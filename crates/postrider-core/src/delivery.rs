@@ -9,8 +9,8 @@
 //!      └──────────────────── dead ─────────────┘
 //! ```
 //!
-//! In mode `log` most deliveries never have a row: an event above the position is pending, one below it
-//! without a row is done.
+//! In mode `log` most deliveries never have a row: an event above the position is pending, an event
+//! below it without a row is done.
 
 pub mod ack;
 pub(crate) mod progress;

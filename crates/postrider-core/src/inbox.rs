@@ -9,9 +9,9 @@
 //! What every such table promises, whichever database it is in:
 //! - *Once.* An event whose deduplication id was seen before is left out, whether its row is still there or
 //!   was taken. Ids are forgotten when they are older than the sink remembers, some with each batch.
-//! - *Whole.* A batch is there as a whole or not at all, and durable before anybody is told so.
+//! - *Whole.* A batch is there as a whole or not at all, and durable before its delivery is reported.
 //! - *Order.* Rows have the order of the batch in the column `arrival`, and become visible in that order,
-//!   also those of several relays: who has read up to an `arrival` has missed nothing before it.
+//!   also with several relays: a receiver that has read up to an `arrival` has missed nothing before it.
 
 use std::fmt;
 use std::str::FromStr;

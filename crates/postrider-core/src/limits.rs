@@ -1,9 +1,9 @@
 //! Every upper bound in one place.
 //!
-//! What a user may send is bounded here, and by the schema, where rows arrive by plain SQL. What is there all
-//! the same is read without what breaks a limit, and becomes a dead letter: see [`Flaw`](crate::event::Flaw).
-//! What Postrider keeps in memory is bounded by [`SPAN_EVENTS_MAX`], [`SPAN_BYTES_MAX`],
-//! [`UNSETTLED_EVENTS_MAX`] and [`PARKED_KEYS_MAX`].
+//! This file bounds what a user may send. For rows that arrive by plain SQL, the schema does. An event that
+//! breaks a limit all the same is read without the offending part, and becomes a dead letter: see
+//! [`Flaw`](crate::event::Flaw). [`SPAN_EVENTS_MAX`], [`SPAN_BYTES_MAX`], [`UNSETTLED_EVENTS_MAX`] and
+//! [`PARKED_KEYS_MAX`] bound the memory of Postrider.
 
 use std::time::Duration;
 

@@ -30,11 +30,11 @@
 //! # Why a stream of commits and a look at the table can take turns
 //!
 //! The write-ahead log tells commits in their order, and tells them early: some before they are visible. A
-//! transaction that was decoded from it and is not seen by the newest tick makes a window of its own, `tick ∪
-//! {xid}`; one that is seen is passed over, since the table has told of it. A look at the table makes the
-//! window up to `tick ∪ snapshot`: what was decoded and is not visible yet stays seen. So every window holds
-//! what the tick before it had not seen, no matter which of the two found it, and facts 1 and 2 hold for both
-//! by turns, without a word between them. Two rules remain:
+//! decoded transaction that the newest tick does not see makes a separate window, `tick ∪ {xid}`. A decoded
+//! transaction that it sees is passed over, because the table has shown it. A look at the table makes the
+//! window up to `tick ∪ snapshot`: a decoded transaction that is not visible yet stays seen. So every window
+//! holds what the tick before it had not seen, no matter which of the two found it, and facts 1 and 2 hold
+//! for both by turns, without a word between them. Two rules remain:
 //!
 //! - *A reader that begins to follow a stream reads the table once before.* It goes on until the table shows
 //!   all that the stream has told and no reader has taken, and what the stream will never tell: what was
@@ -43,8 +43,8 @@
 //!   that begins again reads the table first, and finds there what the stream will not tell again.
 //!
 //! Without them a row would be found too late: the table is read again sooner or later, but by then the
-//! stream has told of rows that were written in the knowledge of it. `stream_tests.rs` keeps a reader for
-//! each rule that does without, and shows it.
+//! stream has told of rows that were written in the knowledge of it. For each rule, `stream_tests.rs` has a
+//! reader that does without it, and shows this.
 //!
 //! Two things are not facts but duties of the store. Xids are issued again after a crash of the server,
 //! so a tick may outlive the connection on which it was read only if it was written by a transaction that

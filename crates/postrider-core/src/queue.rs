@@ -17,18 +17,18 @@
 //! 1. A **claim** leases some rows under a **token** that no claim ever had before, and that is larger than
 //!    any that these rows had. All of them have one lease, on the database's clock.
 //! 2. Whatever is done to a leased row on behalf of its holder names the row and the token. If the row is
-//!    gone, free, or leased under another token, nothing happens to it and the holder is told: it was
-//!    **fenced**. A handler may take its event out of the queue itself, in a transaction of its own
+//!    gone, free, or leased under another token, nothing happens to it and the store tells the holder that it
+//!    was **fenced**. A handler may take its event out of the queue itself, in its own transaction
 //!    ([`ack_in`](crate::ack_in)), under the same rule.
 //! 3. A claim whose lease has run out is **reaped**: its rows are free again. No other claim takes a leased row.
-//!    A block that is reaped becomes one row for each of its events: what ended its worker may be one of
-//!    them.
+//!    A block that is reaped becomes one row for each of its events, because one of them may have ended its
+//!    worker.
 //! 4. Of the rows of one lane at most one, the head, is ready, due at a time, or leased. The others wait, in
 //!    the order `(turn, event)`. When the head leaves, the same transaction makes the next one ready. Where
-//!    ids become visible in any order, a store gives turns of its own where keys have an order: in that in
-//!    which rows are fed. Where keys have a limit and no order, a lane has as many heads as the limit says,
-//!    ready or leased. One that is to be attempted after a while leaves its lane, and enters it again when
-//!    its time has come.
+//!    keys have an order and ids become visible in any order, the store itself gives the turns, in the order
+//!    in which rows are fed. Where keys have a limit and no order, a lane has as many heads as the limit
+//!    says, ready or leased. A row that is to be attempted after a while leaves its lane, and enters it again
+//!    when its time has come.
 //! 5. Rows that are ready are claimed in the order of priority, virtual time and event. Virtual time is given
 //!    when a row is fed, see [`feed`], and never taken back: a row that is ready again comes behind what has
 //!    been claimed.

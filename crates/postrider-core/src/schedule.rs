@@ -4,7 +4,7 @@
 //! at a schedule when a tick is due fires it: one transaction emits the event and moves `next_at` on from the
 //! value that was seen. Of any number of processes that fire the same tick one succeeds, and the others have
 //! changed nothing. A process that ends in between has changed nothing either. So there is no leader, and
-//! nothing that could be done twice when one takes over from another.
+//! no takeover that could do something twice.
 //!
 //! ```text
 //!      ticks already emitted      due, emitted by the next fire      to come

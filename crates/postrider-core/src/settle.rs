@@ -21,7 +21,7 @@
 //!    row once the mark passes it.
 //! 4. When the head leaves, the same transaction gives the next row of its lane a due time. If there is
 //!    none, the lane is free again, and the owner's memory is next: nothing else can hold the lane.
-//! 5. Delayed events of a key form a lane of their own, in the order of their due times.
+//! 5. Delayed events of a key form a separate lane, in the order of their due times.
 
 use std::sync::Arc;
 use std::time::Duration;

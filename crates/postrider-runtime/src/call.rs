@@ -20,7 +20,7 @@ impl<T> Call<T> {
     /// Sends the call on its way.
     pub(crate) fn begin(call: impl Future<Output = Result<T>> + Send + 'static) -> Self {
         let mut call: Pin<Box<dyn Future<Output = Result<T>> + Send>> = Box::pin(call);
-        // The waker is of no account: whoever waits for the answer polls it again.
+        // The waker does not matter, because `answer` polls the call again.
         match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => Self::Done(Some(result)),
             Poll::Pending => Self::UnderWay(call),

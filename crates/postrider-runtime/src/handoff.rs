@@ -1,4 +1,4 @@
-//! What a worker that waits would take, for the feeder beside it: its next feed claims that in the same
+//! A waiting worker offers what it would take to the feeder beside it, whose next feed claims that in the same
 //! transaction.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Without it, an event would wait for two transactions, and for the worker to hear of the first. A feeder
-//! that has taken an offer claims in the worker's name: until it is closed again the worker does not end, and
-//! keeps room for what it may bring.
+//! that has taken an offer claims in the worker's name. Until the offer is closed again, the worker does not
+//! end, and keeps room for the rows that may come.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -109,7 +109,7 @@ impl Offer {
     }
 }
 
-/// An offer in the feeder's hands. Dropped, it is closed: what was claimed, if anything, is nobody's.
+/// An offer in the feeder's hands. Dropped unanswered, it is closed: rows that were claimed belong to no worker.
 #[derive(Debug)]
 pub(crate) struct Taken {
     offer: Arc<Offer>,

@@ -124,12 +124,12 @@ impl<S: QueueStore> Relay<S> {
     }
 
     /// Runs until `shutdown` resolves, then drains: nothing new is begun, what runs is finished, progress
-    /// is settled, ownership is given back. One that never had a worker keeps house until `shutdown`.
+    /// is settled, ownership is given back. A relay that never had a worker keeps house until then.
     ///
-    /// A worker whose subscription is deleted waits until it is created again under its name, by whomever,
-    /// and then begins anew; it creates nothing by itself.
+    /// A worker whose subscription is deleted waits until any process creates it again under its name, and
+    /// then starts over. The worker itself creates nothing.
     ///
-    /// Dropping the future is what a crash is: safe at any await. What was handed out and not settled is
+    /// Dropping the future is like a crash: safe at any await. Events that were handed out and not settled are
     /// delivered again.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<Summary> {
         self.run_until(shutdown, false).await

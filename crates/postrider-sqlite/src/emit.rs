@@ -4,9 +4,9 @@
 //! writes one row through it. It opens nothing and commits nothing: the event exists if and only if the
 //! caller's transaction commits, and a savepoint that is rolled back takes its events with it.
 //!
-//! Begin the transaction with `BEGIN IMMEDIATE` ([`TransactionBehavior::Immediate`]). One that begins with
-//! a read and writes later fails at once, whatever the busy time-out, if another connection wrote in
-//! between: SQLite cannot bring its snapshot up to date.
+//! Begin the transaction with `BEGIN IMMEDIATE` ([`TransactionBehavior::Immediate`]). A transaction that
+//! begins with a read and writes later fails at once, whatever the busy time-out, if another connection wrote
+//! in between, because SQLite cannot bring its snapshot up to date.
 //!
 //! [`TransactionBehavior::Immediate`]: rusqlite::TransactionBehavior::Immediate
 

@@ -1,8 +1,8 @@
 //! The other end: a receiver that handles each event once.
 //!
-//! Events come at least once. A receiver with a SQLite database of its own, which need not be a store, notes
-//! the deduplication id of each event in the transaction that does the work, and leaves alone what it finds
-//! noted.
+//! Events come at least once. A receiver with its own SQLite database, which need not be a store, notes the
+//! deduplication id of each event in the transaction that does the work, and skips an event whose id it
+//! finds.
 //!
 //! ```
 //! # fn run(dedup_id: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -23,8 +23,8 @@
 //! # run("s-1-1").unwrap();
 //! ```
 //!
-//! What is forgotten can be handled again: keep it for longer than an event can take to come again, which is
-//! the retention of the store if dead letters may be replayed.
+//! An event whose id is forgotten can be handled again. Keep ids for longer than an event can take to come
+//! again, which is the retention of the store if dead letters may be replayed.
 //!
 //! [`InboxTable`] is for the relay that delivers into such a database by itself.
 

@@ -1,7 +1,7 @@
 //! Postrider on SQLite.
 //!
 //! A producer emits through its own rusqlite transaction, or by plain SQL from any language; see [`emit`].
-//! [`SqliteStore`] is what workers and people use.
+//! Workers and people use a [`SqliteStore`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> postrider_core::Result<()> {
@@ -41,8 +41,9 @@
 //! # What to know about SQLite
 //!
 //! *One writer.* Ids become visible in the order in which they were given, so a position is just the last
-//! id. Writers wait for each other: keep transactions short, and begin those that write with
-//! `BEGIN IMMEDIATE`, since one that begins by reading fails at once when another has written in between.
+//! id. Writers wait for each other. So keep transactions short, and begin those that write with
+//! `BEGIN IMMEDIATE`, because a transaction that begins by reading fails at once when another has written in
+//! between.
 //!
 //! *One file.* Postrider's tables must be in the file of the application's tables: in WAL mode a commit
 //! over attached files is not atomic.
@@ -53,7 +54,8 @@
 //! through the re-exported [`rusqlite`].
 //!
 //! *A safe library.* SQLite before 3.51.3 can lose committed writes when two connections checkpoint at
-//! once. This crate refuses to run on one; producers in other languages should have a newer one too.
+//! once. This crate refuses to run on such a version; producers in other languages should use a newer one
+//! too.
 
 /// The text of one statement, from the folder `sql`. Its header is cut off by the compiler: prepared
 /// statements are looked up by their text, and emit looks one up for every event.

@@ -1,10 +1,10 @@
-//! Events as they stand in a table. A row that came by plain SQL, past the checks of the schema, may hold
-//! anything: what breaks a limit is left out of the [`Event`], and its [`Flaw`] says so. An event with a flaw
-//! is never handed out. It takes its turn like any other, and becomes a dead letter with the flaw as the
+//! Events as rows of a table. A row that came by plain SQL, past the checks of the schema, may hold anything.
+//! The [`Event`] leaves out what breaks a limit, and its [`Flaw`] says so. An event with a flaw is never
+//! handed out. It takes its turn like any other, and becomes a dead letter with the flaw as the
 //! reason.
 //!
 //! A key that is too long counts as none: it enters no lane, no index and no shard's hash, and all events
-//! that have it are dead letters, so that there is no order among them to be kept. With any other flaw the
+//! that have it are dead letters, so there is no order among them to keep. With any other flaw the
 //! key stays, and with it the event's place.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Emitting something once: an idempotency key, where it counts, for how long, and who gives way.
+//! Emitting something once: an idempotency key, where it counts, for how long, and which event gives way.
 //!
 //! ```text
 //!   emit A ───────── period ─────────┐
@@ -7,9 +7,9 @@
 //!         └─ emit B, replace: B is emitted, has the key and begins a period of its own; A is superseded
 //! ```
 //!
-//! The event that holds a key gives it back in one of three ways: its period is over, its event is removed from the
-//! store, or the transaction that emitted it is rolled back. An event is **superseded** only while it holds
-//! the key: what was emitted in an earlier period has nothing to do with what comes in a later one.
+//! The event that holds a key gives it back in one of three ways: its period is over, the event is removed
+//! from the store, or the transaction that emitted it is rolled back. An event is **superseded** only while
+//! it holds the key: events of an earlier period have nothing to do with events of a later one.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,11 +1,11 @@
-//! Shards that stand at different places, and the way to one where all of them stand.
+//! Shards at different places, and the way to a place that all of them share.
 //!
 //! A member that takes shards of several owners finds each where its owner left it: somewhere inside a window, and
 //! windows of different owners begin and end at different ticks. Reading on for all of them at once, from the
 //! least place, would need positions that say "this window up to here, and of that shard also what it had
-//! come past before": there are none, and one that leaves the second part out sends the shard back over what
-//! was delivered. So the way is cut into **legs**. In each only those shards move that stand where it begins,
-//! and the others stay where they are:
+//! come past before". There are no such positions, and a position without the second part sends the shard
+//! back over delivered events. So the way is cut into **legs**. In each leg only the shards at its beginning
+//! move, and the others stay where they are:
 //!
 //! ```text
 //!   ticks   ─────a───────b────────────c────────d──►
@@ -14,10 +14,10 @@
 //!   shard 1              ╞═════════════════════╡     at b: a leg to d, where shard 2 stands. From there on together
 //! ```
 //!
-//! Within a leg a mark means what it means in any window, for the shards of that leg; all others stand at the
-//! end of the last leg that they had a part in, or where they were taken. Snapshots of one server only grow,
-//! so that of two places one is mostly the later. Those of processes that follow the write-ahead log need not
-//! be: then both go to where everything is seen that either sees.
+//! Within a leg a mark has its usual meaning, for the shards of that leg. All others are at the end of the
+//! last leg in which they took part, or where they were taken. Snapshots of one server only grow, so one of
+//! two places is mostly the later. Places of processes that follow the write-ahead log need not be in order:
+//! then both shards go to the place that sees everything that either place sees.
 
 use std::sync::Arc;
 

@@ -5,16 +5,24 @@
 //! along, they still say which rows each position covers. That is kept, and all else is forgotten:
 //!
 //! 1. Rows that are covered by the same positions are a *class*.
-//! 2. Every class gets an xid of its own, from the first that there is: below all that this server has yet to
-//!    issue, and visible to every snapshot that it will ever take, as rows must be that were restored.
+//! 2. Every class gets a different xid, from the first that there is: below all that this server has yet to
+//!    issue, and visible to every snapshot that it will ever take, as restored rows must be.
 //! 3. Every position becomes a tick whose snapshot sees the classes that it covered, and says of the others
 //!    that they run.
 //!
+<<<<<<< HEAD
 //! A position covers then exactly what it covered before, by the same rule as ever. Classes that more
 //! positions cover get lower xids, so that what a subscription has yet to read are as a rule the classes from
 //! its snapshot's end on, and their rows are read in one go, as a backlog. Those in between are stragglers,
 //! and the bounds say where they lie: they are true because every class from a number on lies above the
 //! least id of them, and every row that is yet to come lies above the last id that was issued.
+=======
+//! A position then covers exactly what it covered before, by the same rule as ever. Classes that more
+//! positions cover get lower xids. So the classes that a subscription has yet to read are as a rule those
+//! from its snapshot's end on, and their rows are read in one go, as a backlog. Classes in between are
+//! stragglers, and the ladder says where they lie: its rungs are true because every class from a number on
+//! lies above the least id of them, and every row that is yet to come lies above the last id that was issued.
+>>>>>>> words-e6
 
 use super::snapshot::{Snapshot, Xid};
 use super::tick::Tick;

@@ -7,8 +7,8 @@
 //!  └ one that is further behind reads a window of its own, up to the newest tick, and then stands there
 //! ```
 //!
-//! Where a reader stands is told by the tick itself, not by what it says: two ticks that see the same may
-//! have different bounds.
+//! The tick itself is a reader's place, not what the tick sees, because two ticks that see the same may have
+//! different ladders.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! How events become queued rows: which of them share a block, and in which order they will be claimed.
 //!
 //! **Fairness** is start-time fair queueing, decided when a row is fed, so that a claim need not search.
-//! Every tenant has a clock of its own that a row moves on by one. A row begins where its tenant's clock
-//! stands, or where the queue stands, if that is later: a tenant that was away has saved nothing up. Rows are
+//! Every tenant has a clock, which each of its rows moves on by one. A row begins at the time of its tenant's
+//! clock, or at that of the queue, if that is later: a tenant that was away has saved nothing up. Rows are
 //! claimed in the order of their beginnings. So while `n` tenants have rows, each gets one of `n` claims,
 //! however many rows it has:
 //!

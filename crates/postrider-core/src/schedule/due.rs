@@ -1,4 +1,4 @@
-//! Which ticks a look at a schedule has to deal with. Pure: what time it is, is an argument.
+//! Which ticks a look at a schedule has to deal with. Pure: the time is an argument.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is told of a schedule, and what a worker writes when it fires one.
+//! What a store reports about a schedule, and what a worker writes when it fires one.
 
 use bytes::Bytes;
 

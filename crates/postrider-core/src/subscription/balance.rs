@@ -1,11 +1,11 @@
 //! Which member of a group holds which shard, without a coordinator.
 //!
-//! Every member computes the same answer from the same facts: who stands for the subscription and lives. Each
-//! shard has a preference among the members, by rendezvous hashing, so that a change of members moves few
-//! shards; and no member gets more than its even part, so that few shards are spread well too.
+//! Every member computes the same answer from the same facts: which members stand for the subscription and
+//! live. Each shard has a preference among the members, by rendezvous hashing, so that a change of members
+//! moves few shards; and no member gets more than its even part, so that few shards are spread well too.
 //!
 //! Views differ for a moment when members come and go. That does no harm: shards are taken only while they
-//! are free, and given only by who holds them.
+//! are free, and only their holder gives them.
 
 use xxhash_rust::xxh3::xxh3_64;
 

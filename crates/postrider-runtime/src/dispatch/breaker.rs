@@ -7,8 +7,8 @@
 //!      └────── it answers ── probing ◄─────────┘
 //! ```
 //!
-//! Only a failure that says of the receiver that it is not there opens it ([`FailureClass::Unavailable`]).
-//! One that speaks of its event is an answer, however many events fail so and in whatever order: each of them
+//! Only a failure that says that the receiver is not there opens it ([`FailureClass::Unavailable`]). A failure
+//! that concerns the event is an answer, however many events fail so and in whatever order: each of them
 //! waits for its own next attempt, and the others go on.
 
 use std::time::Duration;

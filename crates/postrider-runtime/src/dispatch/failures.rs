@@ -5,8 +5,8 @@
 //! content. The log gets the failure's label, or a word for its class, and names the command that shows the
 //! rest.
 //!
-//! A thousand keys that fail must not drown what else the log says: of each subscription [`LINES_PER_SECOND`]
-//! failures a second are told one by one, and the others as a number.
+//! A thousand keys that fail must not drown the rest of the log. So the log names at most [`LINES_PER_SECOND`]
+//! failures a second of each subscription one by one, and gives the others as a number.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

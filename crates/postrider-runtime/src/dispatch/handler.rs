@@ -91,7 +91,7 @@ impl<K: Sink> Handle for Batch<K> {
             if outcomes.iter().all(|outcome| *outcome == Outcome::Ack) {
                 self.size.note(count, took);
             }
-            // Surplus outcomes belong to nobody; missing ones count as failed, which `finish` sees to.
+            // Surplus outcomes belong to no event; missing ones count as failed, which `finish` sees to.
             outcomes.truncate(count);
             outcomes.into_iter().map(|outcome| Attempted { outcome, took }).collect()
         })

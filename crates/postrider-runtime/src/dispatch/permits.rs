@@ -49,7 +49,7 @@ impl Permits {
         for limit in &self.0 {
             match Arc::clone(limit).acquire_owned().await {
                 Ok(permit) => taken.push(permit),
-                // Nobody closes a limit.
+                // A limit is never closed.
                 Err(_) => std::future::pending().await,
             }
         }

@@ -11,7 +11,7 @@ const BITE_PAUSE: Duration = Duration::from_millis(50);
 /// A round ends after this many bites even if there is more to remove.
 const BITES_MAX: usize = 1_000;
 
-/// Removes what is older than `retention` and needed by nobody, until dropped.
+/// Removes events that are older than `retention` and not needed any more, until dropped.
 pub(crate) async fn prune<S: Store>(store: S, retention: Duration) {
     loop {
         tokio::time::sleep(ROUND_EVERY).await;
@@ -40,7 +40,7 @@ pub(crate) async fn prune<S: Store>(store: S, retention: Duration) {
     }
 }
 
-/// Says who keeps old events from going, and how many they are by now. Nobody may have noticed that it is paused.
+/// Names the subscription that keeps old events, and how many they are by now. Its pause may be unnoticed so far.
 async fn warn_of<S: Store>(store: &S, subscription: &str) {
     let message = "events older than the retention are kept: this subscription has not read them";
     match store.subscription_report(subscription).await {

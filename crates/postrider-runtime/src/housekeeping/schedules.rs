@@ -1,8 +1,8 @@
 //! Fires schedules: looks when the first is due, sleeps until then, fires what is due, and looks again.
 //!
-//! Every relay does this for the whole store, whatever its subscriptions. Of those that fire the same tick
-//! the store lets one succeed, so that nobody has to be in charge and nothing has to be handed over. A quiet
-//! store is asked for its first due time once every [`LOOK_EVERY`], which is the first entry of an index.
+//! Every relay does this for the whole store, whatever its subscriptions. Of the relays that fire the same
+//! tick the store lets one succeed, so no relay has to be in charge and nothing has to be handed over. A relay
+//! asks a quiet store for its first due time, the first entry of an index, once every [`LOOK_EVERY`].
 
 use std::time::Duration;
 

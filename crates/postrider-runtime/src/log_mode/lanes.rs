@@ -2,7 +2,7 @@
 //!
 //! The worker feeds it what it reads ([`Lanes::offer`], [`Lanes::load`]) and what became of it
 //! ([`Lanes::finish`]), and asks it for the next hand-out ([`Lanes::hand_out`]) and the next settle
-//! ([`Lanes::compose`]). It does no I/O, has no clock and no randomness of its own.
+//! ([`Lanes::compose`]). It does no I/O, and has neither a clock nor randomness.
 //!
 //! ```text
 //!  read ─► span ──────────────────────────────► compose ─► settle (mark, rows)
@@ -19,19 +19,19 @@
 //! row. What lies above the mark is read again after a crash.
 //!
 //! *Order.* Events of a key enter its lane in the order of the log. A lane hands out nothing while one
-//! hand-out of its own runs; an event that fails parks its track at once, in memory, before anything else
+//! of its hand-outs runs; an event that fails parks its track at once, in memory, before anything else
 //! of the lane can be handed out. While a track is parked, only rows that the store gives back are handed
 //! out, and they come in lane order; what arrives from the log waits in the tail and becomes a waiting
 //! row when the mark passes it. The track is free again when the store says that no row of it is left
 //! *and* no failed entry of it is still above the mark. Settles and reads of rows never overlap, so the
 //! store's answer and this memory describe the same moment.
 //!
-//! *Those that fail.* Rows whose event has failed before stand in a line of their own ([`Class::Again`]).
-//! Both lines take turns, no hand-out holds of both, and the worker gives the second one half of its places
-//! at the most: however many keys fail, and however long their attempts take, the others find a place.
+//! *Failures.* Rows whose event has failed before wait in a separate line ([`Class::Again`]). Both lines take
+//! turns, no hand-out mixes them, and the worker gives the second line half of its places at the most.
+//! However many keys fail, and however long their attempts take, the others find a place.
 //!
 //! *Flaws.* An event that breaks a limit takes its turn like any other, alone, and fails for good without
-//! being handed out: what was said of order holds for it and for those behind it. One whose key is too long
+//! being handed out. So the order holds for it and for the events behind it. An event whose key is too long
 //! comes without a key.
 //!
 //! *Bounds.* The span holds at most [`limits::SPAN_EVENTS_MAX`] entries and a chunk, due rows at most
@@ -119,7 +119,7 @@ pub(crate) struct Lanes {
     touched: bool,
     /// What the log has to be told.
     pub(crate) failures: Failures,
-    /// What became of events with a flaw since somebody asked.
+    /// The outcomes of events with a flaw since the last call of `take_buried`.
     buried: Tally,
 }
 

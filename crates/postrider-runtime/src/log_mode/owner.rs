@@ -43,9 +43,9 @@ use crate::log_mode::lanes::{Lanes, Rules, Wanted};
 use crate::reading::fine_timer::FineTimer;
 use crate::reading::reader::{Reader, Rested};
 
-/// How often rows are looked for that somebody else has made due, e.g. by a replay.
+/// How often the owner looks for rows that others have made due, e.g. by a replay.
 const LOOK_FOR_DUE_EVERY: Duration = Duration::from_secs(1);
-/// How often people are told that too many keys wait.
+/// How often to report that too many keys wait.
 const TELL_PARKED_EVERY: Duration = Duration::from_secs(60);
 /// An outcome that has waited this many times the pace of settles for its own holds the hand-out back: what
 /// is finished and not settled comes again if the process dies, and would be more and more while a store is
@@ -119,7 +119,7 @@ enum RowCall {
 
 /// A hand-out that has ended.
 struct Finished {
-    /// None if nobody waits for it any more.
+    /// None if the owner does not wait for it any more.
     ticket: Option<usize>,
     attempted: Vec<Attempted>,
 }
@@ -196,7 +196,7 @@ impl<S: LogStore> Owner<S> {
         let ended = self.turn().await;
         self.tell_failures();
         self.failure_log.tell_rest();
-        // Whoever works on these shards next in this process must not meet a handler of ours.
+        // The next owner of these shards in this process must not run beside a handler of ours.
         self.tasks.shutdown().await;
         (self.summary, ended)
     }
@@ -204,7 +204,7 @@ impl<S: LogStore> Owner<S> {
     async fn turn(&mut self) -> Result<Ended> {
         loop {
             if self.context.membership.borrow().member != self.hold.member {
-                // We were forgotten, and have joined anew as somebody else: no lease keeps others from these shards.
+                // The store forgot this member, and the keeper has joined as a new one: no lease protects these shards.
                 return Ok(Ended::Lost);
             }
             self.begin_fetch();

@@ -7,9 +7,9 @@
 //!      └──── every second, and whenever an owner ends ◄──────┘
 //! ```
 //!
-//! An owner's shards never change while it runs. So shards of a member that died are taken by another owner beside the
-//! one at work, which is not disturbed; and an owner that has to give some of its shards releases all of them, and what
-//! stays ours is taken again by a new one.
+//! An owner's shards never change while it runs. So a second owner takes the shards of a member that died, and does
+//! not disturb the owner at work. An owner that has to give some of its shards releases all of them, and a new owner
+//! takes those that stay ours again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -167,8 +167,8 @@ impl<S: QueueStore> Group<S> {
         }
     }
 
-    /// Asks who holds what, and takes what should be ours. Dropping it at any moment does no harm: shards that were
-    /// taken meanwhile are found at the next time, and taken anew.
+    /// Asks who holds which shards, and takes those that should be ours. Dropping it at any moment does no harm:
+    /// shards that were taken meanwhile are found at the next time, and taken again.
     fn ask(&self) -> impl Future<Output = Result<Asked>> + Send + use<S> {
         let (store, name, wait) = (self.store.clone(), self.duty.subscription.name.clone(), self.wait);
         let (membership, until_idle) = (self.context.membership.clone(), self.context.until_idle);
@@ -194,7 +194,7 @@ impl<S: QueueStore> Group<S> {
             };
             match asked.await {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(Asked::Deleted),
-                // A member that was forgotten is about to be joined anew by the keeper.
+                // The keeper is about to join again for a member that was forgotten.
                 Err(error) if error.is_fenced() || !ends_worker(&error, until_idle) => {
                     warn!(subscription = name, %error, "cannot take shards yet; trying again");
                     Ok(Asked::Failed)
@@ -221,7 +221,7 @@ impl<S: QueueStore> Group<S> {
         self.wait = if calm { ASK_EVERY } else { ASK_SOON };
         match taken {
             Some(taken) if self.subscription.is_some_and(|id| id != taken.hold.subscription.id) => {
-                // It was deleted and created again: whoever works beside us still knows the old one.
+                // It was deleted and created again: the other parts of this worker still know the old one.
                 self.context.gone.cancel();
             }
             Some(taken) => self.begin(*taken),

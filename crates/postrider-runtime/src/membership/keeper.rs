@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::context::Membership;
 
-/// When a relay's store has last taken a beat: by that others know whether it lives. Clones share it.
+/// When the store last took a relay's beat, which tells others whether the relay lives. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Pulse(Arc<Mutex<Option<Beat>>>);
 
@@ -56,7 +56,7 @@ pub(crate) async fn keep<S: LogStore>(
     pulse: Option<Pulse>,
 ) {
     let lease = store.pace().lease;
-    // Whoever feels the pulse waits for the first beat.
+    // The caller that watches the pulse waits for its first beat.
     let mut wait = if pulse.is_some() { Duration::ZERO } else { lease / 5 };
     loop {
         tokio::time::sleep(wait).await;

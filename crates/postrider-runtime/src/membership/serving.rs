@@ -7,9 +7,8 @@
 //!     └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A subscription that is created again is another one with another id: what was known of the old one is
-//! worthless, so that all parts end and begin again. The part that finds its subscription gone tells the
-//! other.
+//! A subscription that is created again is another one with another id. Knowledge of the old one is worthless,
+//! so all parts end and begin again. The part that finds its subscription gone tells the other.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 //!     └ from before the claim was sent, or the last extension that succeeded
 //! ```
 //!
-//! The keeper is a task of its own, so that neither a settle nor a handler makes it late.
+//! The keeper is a separate task, so neither a settle nor a handler makes it late.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,7 +67,7 @@ impl Kept {
 pub(crate) enum News {
     /// The store does not know this claim any more.
     Lost(Token),
-    /// Somebody has cancelled these events.
+    /// These events were cancelled.
     Cancelled(Token, Vec<EventId>),
 }
 

@@ -6,9 +6,9 @@
 //!     └────────┘ and what it brings goes into one feed
 //! ```
 //!
-//! Every await can be the last: rows and the position are written together, and what was read and not fed is
-//! read again. A feed must never be repeated, so after any error of one, memory is worthless: the shards are
-//! taken again.
+//! Every await can be the last: rows and the position are written together, and events that were read and not
+//! fed are read again. A feed must never be repeated. So after a feed has failed, memory is worthless, and the
+//! shards are taken again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl<S: QueueStore> Feeding<S> {
     async fn run(mut self) -> Result<Ended> {
         loop {
             if self.context.membership.borrow().member != self.hold.member {
-                // We were forgotten, and have joined anew as somebody else.
+                // The store forgot this member, and the keeper has joined as a new one.
                 return Ok(Ended::Lost);
             }
             if self.drain_until.is_none() {

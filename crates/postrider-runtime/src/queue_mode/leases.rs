@@ -2,7 +2,7 @@
 //!
 //! The worker feeds it what it claims ([`Leases::offer`]) and what became of it ([`Leases::finish`]), and
 //! asks it for the next hand-out ([`Leases::hand_out`]), the next settle ([`Leases::compose`]) and how much
-//! to claim ([`Leases::room`]). It does no I/O, has no clock and no randomness of its own.
+//! to claim ([`Leases::room`]). It does no I/O, and has neither a clock nor randomness.
 //!
 //! ```text
 //!  claim ─► rows ─► ready ─► hand-out ─► finish ─► rows whose events all have an outcome ─► compose ─► settle
@@ -17,15 +17,15 @@
 //! Whatever is forgotten here stays leased until its lease runs out, and comes back. Whatever is settled
 //! although the lease was lost is fenced by its token and changes nothing.
 //!
-//! A claim is kept until every row of it is known to be settled, so that whoever extends leases knows which
-//! ones.
+//! A claim is kept until every row of it is known to be settled, so that the keeper knows which leases to
+//! extend.
 //!
-//! *Last chances.* A worker that ends takes the blame to every row that it held. A row that has ended so many
+//! *Last chances.* A worker that ends puts blame on every row that it held. A row that has ended so many
 //! workers that one more makes it a dead letter is handed out alone, with nothing else in this worker's
-//! hands: so the guilty one is found, and those who were only beside it are delivered.
+//! hands. So the guilty row is found, and the rows that were only beside it are delivered.
 //!
-//! *Those that fail.* What has failed before stands in a line of its own. Both lines take turns, no hand-out
-//! holds of both, and the worker gives the second one half of its places at the most: however many events
+//! *Failures.* Events that have failed before wait in a separate line. Both lines take turns, no hand-out
+//! mixes them, and the worker gives the second line half of its places at the most. However many events
 //! fail, and however long that takes, the others find a place.
 //!
 //! *Bounds.* [`Leases::room`] allows a claim only while less than half of what the handlers need is ready, at
@@ -154,7 +154,7 @@ struct Held {
     state: HeldState,
     result: Option<String>,
     progress: Option<EventProgress>,
-    /// Whether somebody has cancelled it while it ran.
+    /// Whether it was cancelled while it ran.
     unwanted: bool,
 }
 

@@ -10,7 +10,7 @@
 //! It holds no shards: any number of processes run it, and the database shares the work out. All decisions
 //! are made by [`Leases`], [`Breaker`] and [`Poller`], which are pure; this file owns the tasks and the
 //! clock. At most one claim, one settle and one sweep are under way at a time, and a claim by the feeder
-//! beside it. Leases are extended beside it by `claims.rs`.
+//! beside it. Meanwhile `claims.rs` extends the leases.
 //!
 //! Every await can be the last: what was claimed and not settled comes back when its lease has run out.
 //! Nothing is handed out while the future of a lost hand-out has not ended, so that a process never works on
@@ -164,7 +164,7 @@ struct End {
 
 /// A hand-out that has ended.
 struct Finished {
-    /// None if nobody waits for it any more.
+    /// None if the worker does not wait for it any more.
     out: Option<usize>,
     attempted: Vec<Attempted>,
 }
@@ -198,7 +198,7 @@ pub(crate) async fn run<S: QueueStore>(
     let mut queue = Queue::new(store, subscription, handle, context);
     let ended = queue.turn().await;
     queue.context.fed.offer.close();
-    // Whoever works in this process next must not meet a handler of ours.
+    // The next worker in this process must not run beside a handler of ours.
     queue.tasks.shutdown().await;
     queue.tell_failures();
     queue.failure_log.tell_rest();

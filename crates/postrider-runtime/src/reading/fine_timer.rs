@@ -1,4 +1,4 @@
-//! Waits of less than a millisecond, which is as fine as the async runtime's own timer goes.
+//! Waits of less than a millisecond, which is as fine as the async runtime's timer goes.
 //!
 //! A reader that polls a store while events flow wants to come back within a fraction of a millisecond. On Linux
 //! the kernel has timers that are as fine, as a file that becomes readable. Elsewhere, and where simulated time

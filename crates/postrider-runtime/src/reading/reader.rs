@@ -1,6 +1,6 @@
 //! Reading on in the log: one read at a time, soon while events flow, rarely while they do not.
 //!
-//! Shared by the owner of mode `log` and the feeder of mode `queue`, which wait for it in loops of their own.
+//! Shared by the owner of mode `log` and the feeder of mode `queue`, each of which waits for it in its loop.
 
 mod rest;
 mod wake;

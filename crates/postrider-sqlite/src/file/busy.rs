@@ -2,8 +2,9 @@
 //!
 //! SQLite's own wait tries again after 1, 2, 5, 10 … 100 ms. Producers that commit one transaction after the
 //! other leave the writer lock free for some ten microseconds at a time, and two of them for less: a wait
-//! that looks so seldom meets one of these moments after seconds. It keeps no queue either, so that no connection's
-//! turn comes. This wait looks often, and not at equal distances, which might keep time with a producer.
+//! that looks so seldom meets one of these moments after seconds. It keeps no queue either, so no connection
+//! is sure of a turn. This wait looks often, and not at equal distances, which might keep time with a
+//! producer.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Who touches the database: one thread that writes and one that reads, each with its own connection.
+//! The threads that touch the database: one writes and one reads, each with its own connection.
 //!
 //! SQLite's calls block, and a connection belongs to one thread at a time, so callers send closures and
-//! wait for the answer. One writer is enough, since SQLite admits no second one; and with it Postrider
-//! never waits for a lock of its own. The threads end when the store is dropped.
+//! wait for the answer. One writer is enough, because SQLite admits no second one, and with one writer
+//! Postrider never waits for its own locks. The threads end when the store is dropped.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

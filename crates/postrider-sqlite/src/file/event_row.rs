@@ -1,8 +1,8 @@
 //! Reading an event out of a row, whatever its producer has put there.
 //!
 //! Rows that came by plain SQL are delivered as they are: text may be a blob, a payload may be a number, and
-//! bytes that are no UTF-8 are replaced. Failing on one of them would stop everything behind it. What breaks
-//! a limit comes with a flaw.
+//! bytes that are no UTF-8 are replaced. Failing on one of them would stop everything behind it. An event
+//! that breaks a limit comes with a flaw.
 
 use std::borrow::Cow;
 

@@ -1,16 +1,17 @@
 //! An event may be handed out only when it cannot vanish any more.
 //!
 //! A producer that commits with `synchronous = NORMAL` has its rows in the WAL file, where every
-//! connection sees them, but perhaps not on disk: a power cut may take them back. What has been published
-//! by then is a phantom, and its id will be given to another event. The producer's setting cannot be seen
-//! from here, so before a chunk is handed out the WAL file is flushed.
+//! connection sees them, but perhaps not on disk: a power cut may take them back. An event that has
+//! been published by then is a phantom, and another event will get its id. The producer's setting cannot be
+//! seen from here, so before a chunk is handed out the WAL file is flushed.
 //!
 //! *Why that is enough.* What a snapshot shows is in one of two places. Either its frames are in the WAL
 //! file, written before the snapshot was taken, so that a flush after it covers them. Or they have been
 //! copied into the database file, and the WAL was reset: but a connection in `NORMAL` or `FULL` flushes
 //! the WAL before it copies, and the database file before it resets. (Connections in `OFF` do neither. They
-//! are outside the promise, and of every other promise of SQLite about power cuts.) The header of a fresh
-//! WAL is flushed together with its directory by the connection that writes it, under the same condition.
+//! are outside this promise, and outside every other promise of SQLite about power cuts.) The header of a
+//! fresh WAL is flushed together with its directory by the connection that writes it, under the same
+//! condition.
 //!
 //! *Why it is cheap.* The flush takes no lock and no commit of ours, which would make producers wait. The
 //! greatest id in the snapshot is remembered: ids become visible in their order, so all events up to it
@@ -22,7 +23,7 @@
 //! *When a flush fails,* Linux may mark the pages as clean although they are not on disk, so that the next
 //! flush succeeds and proves nothing. From then on a flush does not count until everything has been copied
 //! into the database file, from memory, and the WAL has been reset. A WAL that is gone is such a failure
-//! too: SQLite removes it only when the last connection closes, so another program has.
+//! too: SQLite removes it only when the last connection closes, so another program did.
 
 use std::fs::File;
 use std::io;

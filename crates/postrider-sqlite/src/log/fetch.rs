@@ -1,9 +1,9 @@
 //! Reading on in the log.
 //!
 //! This is the path that every event takes, so a row costs no more than what it brings: the filter looks at
-//! SQLite's own memory, and only what is wanted is copied. SQLite loads a row whole; that it loads none that
-//! is far too large is its own limit on the length of a value, which costs nothing. A row above it is met
-//! once in a blue moon: then the same stretch is read by a statement that looks at lengths first.
+//! SQLite's own memory, and only what is wanted is copied. SQLite loads a row whole. Its limit on the length
+//! of a value, which costs nothing, keeps it from loading a row that is far too large. Such a row is very
+//! rare: then a statement that looks at lengths first reads the same stretch.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where the time comes from. SQLite has no clock of its own; it is the machine's.
+//! Where the time comes from. SQLite has no clock; the time is the machine's.
 
 use std::time::{Duration, SystemTime};
 

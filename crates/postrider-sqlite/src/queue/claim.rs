@@ -1,15 +1,15 @@
 //! Claims: rows that a worker has under one lease, and how long it has them.
 //!
-//! Claims wait for each other at the writer lock, so no two of them can take the same row. Since the lock is
-//! what producers wait for too, a claim looks first whether there is anything to take, and reads the events
-//! after it has let go of it.
+//! Claims wait for each other at the writer lock, so no two of them can take the same row. Because
+//! producers wait for that lock too, a claim looks first whether there is anything to take, and reads the
+//! events after it has released the lock.
 //!
 //! *Time.* Leases are measured by the time since the machine started, which no clock setting moves. When the
 //! machine is restarted it begins at zero: a lease that would begin in the future is as good as none, see
 //! `claim_expired.sql`; the slack of one lease is for a clock that was read before another process wrote.
 //!
 //! *Durability.* A claim is flushed when it returns. Otherwise a power cut could take back the token, and
-//! give it to another.
+//! another claim would get it.
 
 use std::sync::Arc;
 

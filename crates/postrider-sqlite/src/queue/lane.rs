@@ -1,12 +1,12 @@
-//! Lanes of a queue: of one key, one at a time, or so many as the limit of a key says.
+//! Lanes of a queue: one row of a key at a time, or as many as the limit of a key says.
 //!
-//! Of the queued rows that stand in a lane at most one is its head: ready, due at a time, or leased. A dead
+//! Of the queued rows in a lane at most one is its head: ready, due at a time, or leased. A dead
 //! letter that holds its key is a head too. All others wait, in the order of their turns, and the call that takes a
 //! head away makes the next one ready in the same transaction.
 //!
-//! Where keys have a limit and no order, a lane may have so many heads: neither a counter for each key, which
-//! every claim would have to write, nor a lane for each place, in which events would wait for a long one
-//! while other places are free.
+//! Where keys have a limit and no order, a lane may have that many heads. The alternatives are worse: every
+//! claim would have to write a counter for each key, and in a lane for each place, events would wait for a
+//! long one while other places are free.
 
 use postrider_core::settle::Lane;
 use postrider_core::subscription::SubscriptionId;

@@ -1,4 +1,4 @@
-//! Dead letters of a queue. No process has the rest of their lanes in memory, so what is decided about them takes
+//! Dead letters of a queue. No process has the rest of their lanes in memory, so a decision about them takes
 //! effect at once.
 
 use bytes::Bytes;

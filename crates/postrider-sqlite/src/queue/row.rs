@@ -1,4 +1,4 @@
-//! Queued rows: what stands for events that were fed and are not done. See [`postrider_core::queue`].
+//! Queued rows: they represent events that were fed and are not done. See [`postrider_core::queue`].
 //!
 //! ```text
 //!   waiting ──► ready ──► leased ──► (gone)

@@ -1,7 +1,7 @@
 //! Writing down what became of leased rows.
 //!
-//! Each row is taken out under its token first, and what is left of it is put in again: whatever was not
-//! leased under that token is not there to be changed.
+//! A settle first takes each row out under its token, and then puts the rest of it in again. So it cannot
+//! change a row that was not leased under that token.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
-//! What no worker comes back for, and what has waited for its time.
+//! Rows that no worker comes back for, and rows that have waited for their time.
 //!
-//! A sweep that finds nothing writes nothing. One that finds much frees only so many rows, since producers
-//! wait for the same lock, and asks to be called again: a claim may be reaped in several sweeps. What is left
-//! of it is still leased, so its worker, should it live after all, is fenced row by row.
+//! A sweep that finds nothing writes nothing. A sweep that finds many rows frees only some of them, because
+//! producers wait for the same lock, and asks to be called again. So a claim may be reaped in several sweeps.
+//! The rest of it is still leased, so its worker, should it live after all, is fenced row by row.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

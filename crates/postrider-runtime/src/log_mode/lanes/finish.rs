@@ -161,7 +161,7 @@ impl Lanes {
     fn fail(&mut self, item: Item, failed: Failed, progress: &mut Progress) {
         let Failed { verdict, attempts, record, now } = failed;
         let row = self.failed_row(item, verdict, attempts, progress);
-        // A dead letter that nobody waits for leaves its lane; anything else that fails is its head.
+        // A dead letter that no event waits for leaves its lane; any other event that fails is its head.
         let stays = row.parks;
         progress.blocked |= stays;
         progress.parked |= stays;

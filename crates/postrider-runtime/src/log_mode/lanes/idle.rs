@@ -1,7 +1,7 @@
-//! Tracks that are parked and have nothing in memory: all that must be known of them is that they are.
+//! Tracks that are parked and have nothing in memory: only their existence must be known.
 //!
 //! There may be as many as a receiver has refused keys, so each costs no more than two hashes under random
-//! seeds. Two lanes would have to agree in 128 bits that nobody can foresee to be taken for each other.
+//! seeds. Two lanes are mistaken for each other only if they agree in 128 bits that cannot be foreseen.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;

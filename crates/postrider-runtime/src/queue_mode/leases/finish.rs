@@ -10,7 +10,7 @@ use postrider_core::{EventId, Failure, Outcome};
 use super::{HeldState, Item, Leases, NOT_TOUCHED, Tally};
 use crate::dispatch::hand_out::Attempted;
 
-/// What is recorded of an attempt that somebody has cancelled, and that has not failed.
+/// The record of an attempt that was cancelled, and that has not failed.
 const CANCELLED: &str = "cancelled";
 
 /// What is needed to judge an outcome.
@@ -214,7 +214,7 @@ impl Leases {
         outs
     }
 
-    /// Somebody has cancelled events of a claim. Returns the hand-outs of which nothing else is left.
+    /// Events of a claim were cancelled. Returns the hand-outs of which nothing else is left.
     pub(crate) fn cancel(&mut self, token: Token, events: &[EventId]) -> Vec<usize> {
         let mut outs = Vec::new();
         for item in self.items_of(token) {

@@ -105,7 +105,7 @@ impl<S: QueueStore> Queue<S> {
         let member = self.context.membership.borrow().member;
         let (store, subscription) = (self.store.clone(), Arc::clone(&self.subscription));
         let last = self.idle.swept && self.leases.is_empty() && self.is_settled();
-        // Whoever is about to end must have looked at everything, and at what has failed before.
+        // A worker that is about to end must have looked at everything, also at rows that failed before.
         let ask = if last { Ask { all: true, again: ask.rows, ..ask } } else { ask };
         let asked = Instant::now();
         let call = Call::begin(async move { store.claim(&subscription, member, ask).await });
@@ -209,8 +209,8 @@ impl<S: QueueStore> Queue<S> {
             return;
         }
         let rows = self.leases.unsettled(now, SLOW_AFTER);
-        // Whoever has nothing else to do settles at once if somebody may wait for it: a lane, or a worker
-        // that is kept from claiming by a limit.
+        // A worker with nothing else to do settles at once if a lane may wait for that, or another worker that
+        // a limit keeps from claiming.
         let queue = &self.subscription.tuning.queue;
         let awaited =
             self.subscription.order == Order::Key || queue.per_key.is_some() || queue.total.is_some();

@@ -35,7 +35,7 @@ impl<S: QueueStore> Queue<S> {
     /// 1. Everything that was committed before has been fed: the feeder has come to the end of the log, and
     ///    has ended.
     /// 2. A sweep that began after that has found no row whose time has come, no claim whose lease has run
-    ///    out, and no lane that somebody had in hand.
+    ///    out, and no lane that another worker had in hand.
     /// 3. With nothing in hand and nothing to settle, a claim that began after that has looked at everything,
     ///    not only where there was something to find lately, and has brought nothing.
     ///

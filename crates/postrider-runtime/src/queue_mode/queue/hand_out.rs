@@ -91,8 +91,8 @@ impl<S: QueueStore> Queue<S> {
     /// How many events one hand-out holds at the most.
     pub(super) fn batch_events(&self) -> usize {
         let shape = self.handle.shape();
-        // Those that take one event at a time get one, however fast they are: in a run of several, one that
-        // is slow would keep the others waiting behind it, and nobody else could take them.
+        // A handler that takes one event at a time gets one, however fast it is. In a run of several, a slow
+        // event would keep the others waiting behind it, and no other task or worker could take them.
         if shape.parts > 1 { shape.events } else { 1 }
     }
 

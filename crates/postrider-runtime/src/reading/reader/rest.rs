@@ -6,9 +6,9 @@
 //!     └─────────────┴───────┴──────────┘ anything new, a wake, or the longest rest is over
 //! ```
 //!
-//! Only a reader that has come to its longest wait goes this way, so that one that is busy pays nothing for
-//! it. The watch says nothing about what was there before it was given: so there is one more look, and it
-//! must have begun afterwards.
+//! Only a reader that has come to its longest wait goes this way, so a busy reader pays nothing for it. The
+//! watch says nothing about events from before it was given. So the reader looks once more, and that look must
+//! have begun afterwards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -44,7 +44,7 @@ impl<S: LogStore> Reader<S> {
     pub(super) fn rest_before_read(&mut self) {
         match &mut self.rest {
             Rest::Watched { looking, .. } => *looking = true,
-            // The rest is over. Whether watch is still kept is asked anew.
+            // The rest is over. The reader asks again whether the store keeps watch.
             Rest::Asleep(_) => self.rest = Rest::Awake,
             Rest::Awake | Rest::Asking(_) => {}
         }
@@ -53,8 +53,8 @@ impl<S: LogStore> Reader<S> {
     /// A read has ended: how long to wait for the next one.
     pub(super) fn rest_after_read(&mut self, chunk: &Chunk, now: Duration) -> Duration {
         let wait = self.poller.wait(now);
-        // One whose position moves has read from memory, which says nothing about this moment. Somebody who is paused
-        // waits for people, not for events.
+        // A reader whose position moves has read from memory, which says nothing about this moment. A paused reader
+        // waits for an operator, not for events.
         let is_idle = chunk.is_empty_at(self.read_to) && !chunk.paused && wait >= self.pace.poll_max;
         let (Some(rest_max), true) = (self.pace.rest_max, is_idle) else {
             self.rest = Rest::Awake;
