@@ -9,7 +9,7 @@ use crate::text;
 
 /// Done.
 pub(crate) const OK: u8 = 0;
-/// Something unforeseen: a bug, or an answer of the database that nobody expected.
+/// Something unforeseen: a bug, or an unexpected answer of the database.
 pub(crate) const UNEXPECTED: u8 = 1;
 /// The command line or the input breaks a rule; nothing was written. The argument parser uses it too.
 pub(crate) const USAGE: u8 = 2;

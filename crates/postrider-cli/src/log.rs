@@ -99,7 +99,7 @@ fn short_time(writer: &mut Writer<'_>) -> fmt::Result {
     writer.write_str(&text::moment(Timestamp::from(SystemTime::now())))
 }
 
-/// Keys and errors end up in fields, and they are whatever somebody emitted.
+/// Keys and errors end up in fields, and they may hold any text that a producer emitted.
 fn harmless_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format!("{value:?}");
     match field.name() {

@@ -118,7 +118,7 @@ fn block_on(work: impl Future<Output = Result<u8>>) -> Result<u8> {
         Error::new(ErrorKind::Internal, "cannot start the async runtime").with_source(error)
     })?;
     let done = runtime.block_on(work);
-    // A write to a pipe that nobody empties may hang in a thread; the process must end all the same.
+    // A write to a pipe that no process empties may hang in a thread; the process must end all the same.
     runtime.shutdown_background();
     done
 }

@@ -184,7 +184,7 @@ pub(crate) fn chain(error: &Error) -> String {
     message
 }
 
-/// Nobody may be listening on stderr, and then there is nobody to tell.
+/// Ignores errors: if stderr has no reader, there is no place to report that.
 fn eprint_quietly(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
@@ -210,7 +210,7 @@ fn stdout_error(error: io::Error) -> Error {
     }
 }
 
-/// Whether an error only says that nobody reads our stdout any more.
+/// Whether an error only says that our stdout has lost its reader.
 pub(crate) fn is_reader_gone(error: &Error) -> bool {
     error.source().is_some_and(<dyn StdError>::is::<ReaderGone>)
 }

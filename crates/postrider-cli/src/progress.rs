@@ -33,7 +33,7 @@ impl Progress {
     }
 }
 
-/// How fast it goes, without the decimals that nobody reads.
+/// How fast it goes, without decimals, which would tell no reader anything.
 fn rate(state: &ProgressState, writer: &mut dyn fmt::Write) {
     let _ = write!(writer, "{}/s", text::count(state.per_sec() as u64));
 }

@@ -10,7 +10,7 @@ use crate::output::{Cell, Column, Page, Role};
 const HELD: char = '■';
 const OTHER: char = '·';
 
-/// One line a member, and one for the shards that nobody holds.
+/// One line a member, and one for the shards that no member holds.
 pub(crate) fn shard_map(page: &Page, members: &[MemberReport], shards: &[ShardReport]) -> String {
     let columns =
         [Column::left("MEMBER"), Column::right("HOLDS"), Column::right("POSITION"), Column::left("SHARDS")];

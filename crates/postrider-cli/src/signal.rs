@@ -27,7 +27,7 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()> + Send> {
     })
 }
 
-/// Requests to read the config anew.
+/// Requests to read the config again.
 pub(crate) struct Hangups(tokio::signal::unix::Signal);
 
 impl Hangups {
@@ -39,7 +39,7 @@ impl Hangups {
             .map_err(|error| Error::new(ErrorKind::Internal, "cannot listen for SIGHUP").with_source(error))
     }
 
-    /// Resolves with the next request; never if nobody listens. Cancel safe.
+    /// Resolves with the next request; never if `hangups` is `None`. Cancel safe.
     pub(crate) async fn next(hangups: &mut Option<Self>) {
         if let Some(hangups) = hangups
             && hangups.0.recv().await.is_some()

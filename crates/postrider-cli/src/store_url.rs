@@ -293,8 +293,8 @@ async fn roles(
     context.output.show(&created).map(|()| exit::OK)
 }
 
-/// Only this kind of store has somebody who could wake a relay. Each try waits for producers for a moment only, so that
-/// none of them has to wait for long behind it.
+/// Only this kind of store has a server that could wake a relay. Each try waits for producers for a moment only, so no
+/// producer has to wait for long behind it.
 async fn wake_set(
     store: &PostgresStore,
     wake: WakeArg,

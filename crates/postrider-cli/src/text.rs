@@ -1,6 +1,6 @@
 //! How values are written for people.
 //!
-//! Keys, payloads and errors are whatever somebody emitted, so nothing reaches a terminal before
+//! Keys, payloads and errors may hold any text that a producer emitted, so nothing reaches a terminal before
 //! [`escape`] has seen it.
 
 use std::borrow::Cow;

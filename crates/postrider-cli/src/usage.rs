@@ -25,7 +25,7 @@ pub(crate) fn parse() -> Result<Args, ExitCode> {
             Some(told) => io::stderr().lock().write_all(told.as_bytes()),
             None => error.print(),
         };
-    // Nobody may be listening, and then there is nobody to tell.
+    // If stderr has no reader, there is no place to report that.
     drop(told);
     Err(code.into())
 }
@@ -76,7 +76,7 @@ fn told(error: &clap::Error, typed: &[OsString], log_is_json: bool) -> Option<St
             &[("kind", "invalid".into()), ("exit_code", exit::USAGE.into())],
         ));
     }
-    // The parser repeats what was typed, and a script may have typed what somebody emitted.
+    // The parser repeats the command line, and a script may have put text of a producer there.
     let harmless = typed.iter().all(|word| text::escape(word) == word.as_str());
     (!harmless || plain != rendered).then(|| text::escape_lines(&plain) + "\n")
 }

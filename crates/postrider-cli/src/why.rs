@@ -87,7 +87,7 @@ fn dead(report: &DeliveryReport, facts: &Facts, page: &Page) -> String {
     )
 }
 
-/// That it waits because somebody wanted it again, if it has not been attempted since.
+/// Says that it waits because an operator wanted it again, if it has not been attempted since.
 fn again(report: &DeliveryReport, page: &Page) -> String {
     match last_action(report) {
         Some(last)
@@ -253,7 +253,7 @@ mod tests {
         now().before(Duration::from_secs(secs))
     }
 
-    /// What somebody did so many seconds ago.
+    /// An operator's action so many seconds ago.
     fn did(action: DeliveryAction, secs: u64) -> ActionReport {
         ActionReport { action, at: ago(secs), actor: "ann (cli)".to_owned() }
     }

@@ -114,8 +114,8 @@ fn path_from_config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBu
 
 /// Appends deliveries to a file.
 ///
-/// An ack means that the line is on disk: each batch is synced before any of its events is acked. A file
-/// that was moved away, as log rotation does, is created anew with the next batch.
+/// An ack means that the line is on disk: each batch is synced before any of its events is acked. If
+/// log rotation has moved the file away, the next batch creates it again.
 #[derive(Debug, Clone)]
 pub struct FileSink {
     lines: Appender<AppendFile>,

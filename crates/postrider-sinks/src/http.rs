@@ -177,7 +177,7 @@ impl HttpSink {
             elsewhere = shared.receiver(request.uri())?;
             &elsewhere
         };
-        // Closed by nobody; the wait is bounded by the requests that hold the places, each with its limit.
+        // Never closed; the wait is bounded by the requests that hold the places, each with its limit.
         let _place = places.acquire().await;
         let answer = match timeout(options.time_limit.get(), shared.client.request(request)).await {
             Err(_) => {

@@ -10,7 +10,7 @@
 //!
 //! *Refusals.* A batch in which the database refuses an event for good is cut in two until the event is
 //! alone; the others arrive. Anything else makes the sink unavailable, and the next batch makes a new
-//! connection, with a URL that is read anew.
+//! connection, with a URL that is read again.
 //!
 //! | file | question it answers |
 //! |---|---|
@@ -171,7 +171,7 @@ impl Shared {
         let connection = self.connection.get(Connection::is_good, connect).await.map_err(unavailable)?;
         let delivered = connection.deliver(part, &self.options).await;
         if let Err(Refused::Table(_)) = delivered {
-            // It may be gone, or busy with what nobody waits for any longer.
+            // It may be gone, or busy with a delivery that was given up.
             self.connection.forget().await;
         }
         delivered

@@ -9,10 +9,10 @@
 //! (`per_key`): a stream may refuse one event and take the next, and acks come too late to hold that one
 //! back.
 //!
-//! *Connection.* It is made when first needed. Once lost it is not used again: what is in flight has failed
-//! at once, and the next batch makes a new one with secrets that are read anew. So the client's own buffer
-//! never sends an event long after it was given up, except one that it already held when the connection
-//! broke; the `Nats-Msg-Id` covers that.
+//! *Connection.* It is made when first needed. Once lost it is not used again: events in flight fail at once,
+//! and the next batch makes a new connection with secrets that are read again. So the client's buffer never
+//! sends an event long after it was given up, except an event that it already held when the connection broke;
+//! the `Nats-Msg-Id` covers that.
 
 mod acks;
 #[cfg(feature = "bench")]
@@ -201,7 +201,7 @@ impl NatsOptions {
         }
         let scheme = if self.tls { "tls" } else { "nats" };
         let parse = |server: &String| {
-            // Not repeated in the error: somebody may have put a whole URL with its password there.
+            // Not repeated in the error, because the config may hold a whole URL with its password there.
             let wrong =
                 || Error::invalid("a server of sink `nats` is no address: write it as HOST or HOST:PORT");
             if server.contains(['@', '/']) {
@@ -306,7 +306,7 @@ impl NatsSink {
         self.shared.repeats.told()
     }
 
-    /// The connection, made anew if it was lost.
+    /// The connection, made again if it was lost.
     async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         let shared = &*self.shared;
         let connect = async { shared.connect().await.map(Arc::new) };

@@ -24,7 +24,7 @@ pub trait SinkOptions: fmt::Display + Sized + Send + Sync {
     fn check(&self) -> impl Future<Output = Result<Vec<String>>> + Send;
 
     /// Whether a sink that was opened by these options has to be opened again to work as it would now: its secrets have
-    /// changed, or it has given its receiver up. Most sinks read their secrets for each connection, and give up nobody.
+    /// changed, or it has given its receiver up. Most sinks read their secrets for each connection, and never give up.
     fn is_stale(&self, _sink: &Self::Sink) -> bool {
         false
     }

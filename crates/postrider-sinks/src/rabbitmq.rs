@@ -5,9 +5,9 @@
 //! - *Ack*: every queue to which the exchange routes the message has it, on disk if the queue is durable and,
 //!   for a quorum queue, on a majority. Messages are persistent.
 //! - An event that no queue wants is not acked: it is published as `mandatory`, the broker gives it back, and
-//!   it is tried again by the retry policy, since somebody may yet bind a queue. A broker confirms such a
-//!   message as well; so the confirms of a batch are judged only once all that was given back with them is
-//!   known, by message id.
+//!   it is tried again by the retry policy, because a queue may yet be bound. A broker confirms such a
+//!   message as well. So the sink judges the confirms of a batch only once it knows, by message id, all
+//!   messages that were given back with them.
 //! - *Order*: a batch never holds two events of one key, because a broker may refuse the first and take the
 //!   second (a queue that was full for a moment). Keys travel side by side, many messages before the first
 //!   confirm.
@@ -16,8 +16,8 @@
 //!   arrived or not.
 //!
 //! Each batch has a channel to itself, out of at most `channels_max` of one connection. A channel on which
-//! anything failed is never used again. A connection that is lost is opened anew by the next batch, with
-//! growing pauses until its deadline.
+//! anything failed is never used again. The next batch opens a lost connection again, with growing
+//! pauses until its deadline.
 //!
 //! | file | question it answers |
 //! |---|---|

@@ -248,8 +248,8 @@ impl RedisSink {
         self.shared.connection.get(|_| true, self.shared.connect()).await
     }
 
-    /// Executes one transaction and says what became of each of its events; an error means that nobody knows, or
-    /// that none was added, so that the first of them tells why and the others are untried.
+    /// Executes one transaction and says what became of each of its events. An error means that this is
+    /// unknown, or that no event was added: the event at its place tells why, and the others are untried.
     async fn execute(&self, transaction: &Transaction) -> Result<Vec<Result<(), Failure>>, (usize, Failure)> {
         let options = &self.shared.options;
         let mut connection = self.connection().await.map_err(|failure| (0, failure))?;

@@ -51,8 +51,8 @@ impl fmt::Display for StdoutOptions {
 
 /// Writes deliveries to standard output.
 ///
-/// An ack means that the pipe, terminal or file behind it took the bytes; what its reader does with them
-/// nobody can know.
+/// An ack means that the pipe, terminal or file behind it took the bytes. The sink cannot know what the
+/// reader does with them.
 #[derive(Debug, Clone)]
 pub struct StdoutSink {
     lines: Appender<Stdout>,

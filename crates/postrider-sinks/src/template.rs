@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer};
 
 const ALLOWED: &str = "{topic}, {type}, {key}, {id}, {subscription}, {store_id} or {header.NAME}";
 
-/// A text that is made anew for each event. Read from a string, shown as the same string.
+/// A text that is made for each event. Read from a string, shown as the same string.
 ///
 /// ```
 /// use postrider_sinks::Template;

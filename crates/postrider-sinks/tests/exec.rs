@@ -236,7 +236,7 @@ async fn the_program_is_gone_when_the_sink_is_dropped() {
         if killed() {
             return;
         }
-        // tidy: sleep because nobody tells when the kernel has delivered a signal.
+        // tidy: sleep because the kernel does not report when it has delivered a signal.
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("the program outlives its sink");

@@ -437,7 +437,7 @@ async fn a_broker_with_tls_and_scram_must_be_trusted_and_must_trust_us() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_network_that_fails_and_a_broker_that_hangs_or_dies_lose_nothing() {
-    // Nobody listens there yet.
+    // No broker listens there yet.
     let proxy = Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1)));
     let through = kafka::Settings { advertised: Some(proxy.address()), ..Default::default() };
     let mut kafka = Kafka::start_with(&through);
@@ -457,7 +457,7 @@ async fn a_network_that_fails_and_a_broker_that_hangs_or_dies_lose_nothing() {
     let outcomes = ledger.attempt(&sink, &batch).await;
     assert!(outcomes.iter().all(|outcome| *outcome != Outcome::Ack), "{outcomes:?}");
     assert_eq!(failure(&outcomes[0]).0, FailureClass::Unavailable);
-    // Nobody waits for these any longer.
+    // The caller gives these up.
     let abandoned = tokio::time::timeout(Duration::from_millis(500), sink.send(batch.clone())).await;
     assert!(abandoned.is_err());
     ledger.note_abandoned(&batch);

@@ -90,7 +90,7 @@ async fn it_does_what_every_sink_does() {
     assert_eq!(stream.get_raw_message(1).await.unwrap().subject.as_str(), "every.order.order.created");
 }
 
-/// A stream knows an id once, whoever publishes with it.
+/// A stream knows an id once, whichever subscription publishes with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_subscriptions_into_one_stream_lose_nothing() {
     let url = nats::shared().url();
@@ -122,7 +122,7 @@ async fn a_repeat_on_a_first_attempt_is_told_and_one_of_a_lost_ack_is_not() {
     let mut carrier = Carrier::with_keys(6, 1);
     let mut again = carrier.clone();
     carrier.send(&through, 2).await;
-    // The stream has the next ones, and nobody hears of it.
+    // The stream has the next events, and the sink does not hear of it.
     proxy.swallow_server_bytes_from(0);
     let outcomes = carrier.send(&through, 3).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Retry(_))), "{outcomes:?}");
@@ -145,7 +145,7 @@ async fn a_server_that_is_killed_in_the_middle_loses_nothing_that_was_acked() {
     let mut carrier = Carrier::with_keys(40, 50);
     carrier.send(&sink, 100).await;
     assert_eq!(carrier.acked.len(), 100);
-    // The server answers a part of the next batch, nobody hears the rest, and then it is gone.
+    // The sink hears the server's answers to a part of the next batch only, and then the server is gone.
     proxy.swallow_server_bytes_from(2000);
     let outcomes = carrier.send(&sink, 200).await;
     unavailable(outcomes.iter().find(|outcome| **outcome != Outcome::Ack).unwrap(), "connection was lost");
@@ -202,7 +202,7 @@ async fn a_network_that_fails_in_every_way_loses_nothing() {
     assert_eq!(ids.len(), held.len(), "the stream drops repeats by their id");
 }
 
-/// Whoever may, can answer in an inbox: each ack comes twice here, and none counts for another event.
+/// Any permitted client can answer in an inbox: each ack comes twice here, and none counts for another event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ack_that_comes_twice_counts_for_its_own_event_alone() {
     let url = nats::shared().url();

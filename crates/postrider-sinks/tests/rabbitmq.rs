@@ -328,7 +328,7 @@ async fn a_broker_that_blocks_hangs_or_dies_in_the_middle_of_a_batch_loses_nothi
     assert!(message.contains("is 150000 bytes") && message.contains("max_message_size"), "{message}");
     assert_eq!((&outcomes[0], &outcomes[2]), (&Outcome::Ack, &Outcome::Ack));
 
-    // Short of memory: it takes bytes from nobody.
+    // Short of memory: the broker takes bytes from no client.
     // tidy: foreign because RabbitMQ names it so
     server.ctl(&["set_vm_memory_high_watermark", "0.00001"]);
     let batch = ledger.emit_turns(50, 1);
@@ -348,7 +348,7 @@ async fn a_broker_that_blocks_hangs_or_dies_in_the_middle_of_a_batch_loses_nothi
     let outcomes = ledger.attempt(&hasty, &batch).await;
     assert!(outcomes.iter().all(|outcome| *outcome != Outcome::Ack), "{outcomes:?}");
     assert_eq!(failure(&outcomes[0]).0, FailureClass::Unavailable);
-    // Nobody waits for these any longer.
+    // The caller gives these up.
     let abandoned = tokio::time::timeout(Duration::from_millis(300), hasty.send(batch.clone())).await;
     assert!(abandoned.is_err());
     ledger.note_abandoned(&batch);

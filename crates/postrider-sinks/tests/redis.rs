@@ -97,7 +97,7 @@ async fn a_server_that_is_killed_in_the_middle_loses_nothing_that_was_acked() {
     let mut carrier = Carrier::with_keys(40, 50);
     carrier.send(&sink, 100).await;
     assert_eq!(carrier.acked.len(), 100);
-    // It answers a part of the next batch, which nobody hears to its end, and then it is gone.
+    // The sink hears a part of the server's answer to the next batch only, and then the server is gone.
     proxy.swallow_server_bytes_from(100);
     let outcomes = carrier.send(&sink, 200).await;
     unavailable(&outcomes[0], "cannot be used");

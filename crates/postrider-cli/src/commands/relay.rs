@@ -44,8 +44,8 @@ pub(crate) async fn check(plan: &Plan, output: &Output) -> Result<u8> {
     Ok(report.exit_code())
 }
 
-/// Delivers until a signal comes, or until nothing is left if that was asked for. A plan that came from a file is read
-/// again when somebody asks for that.
+/// Delivers until a signal comes, or until nothing is left if that was asked for. SIGHUP makes it read a plan that
+/// came from a file again.
 pub(crate) async fn run(plan: Plan, source: Option<Source>, output: &Output) -> Result<u8> {
     deliver(plan, source, BTreeMap::new(), signal::shutdown()?, output).await
 }
@@ -89,9 +89,9 @@ fn member_name() -> String {
     format!("{}:{}", machine.nodename().to_string_lossy(), std::process::id())
 }
 
-/// Resolves when the reader of our stdout is gone, as in `postrider up | head -1`: what is sent there will
-/// never arrive, and with nothing to send nobody would ever notice. A sink that goes elsewhere has no such
-/// reader.
+/// Resolves when the reader of our stdout is gone, as in `postrider up | head -1`. Events that are sent there
+/// will never arrive, and a relay with nothing to send would never notice. A sink that goes elsewhere has no
+/// such reader.
 async fn reader_gone(uses_stdout: bool) {
     const LOOK_EVERY: Duration = Duration::from_millis(500);
     if !uses_stdout {

@@ -147,7 +147,7 @@ impl<'t> Document<'t> {
         Err(Problems { told, more: self.is_full(), log_format: None })
     }
 
-    /// Whether so many mistakes were noted that nobody wants to hear of more.
+    /// Whether so many mistakes were noted that further ones are not reported.
     pub(super) fn is_full(&self) -> bool {
         self.problems.len() >= Problems::TOLD_MAX
     }

@@ -5,8 +5,8 @@
 //! table's name is compared in capitals, with `_` for whatever a variable's name cannot hold; one that the
 //! file does not have is added in small letters.
 //!
-//! Variables of other names that begin with `POSTRIDER_` are nobody's business here: orchestrators make some
-//! up, such as `POSTRIDER_PORT`.
+//! Other variables that begin with `POSTRIDER_` are ignored, because orchestrators make some up, such as
+//! `POSTRIDER_PORT`.
 
 use std::ops::Range;
 

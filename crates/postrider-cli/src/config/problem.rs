@@ -94,7 +94,7 @@ impl fmt::Display for Problems {
 
 impl StdError for Problems {}
 
-/// What somebody most likely meant.
+/// The known word that was most likely meant.
 pub(crate) fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     const LIKE_ENOUGH: f64 = 0.75;
     let like = |word: &'a str| (strsim::jaro_winkler(&written.to_lowercase(), &word.to_lowercase()), word);

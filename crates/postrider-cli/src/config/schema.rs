@@ -16,7 +16,7 @@ pub(crate) fn schema() -> String {
 mod tests {
     use super::*;
 
-    /// Run with POSTRIDER_RENEW_SCHEMA=1 to write it anew.
+    /// Run with POSTRIDER_RENEW_SCHEMA=1 to write it again.
     #[test]
     fn the_committed_schema_is_that_of_the_keys() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/postrider.schema.json");

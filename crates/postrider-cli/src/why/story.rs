@@ -1,5 +1,5 @@
-//! What happened to a delivery, in order: what failed, as the recorded attempts tell it, and what people did,
-//! as the audit does.
+//! What happened to a delivery, in order: its failures, from the recorded attempts, and the actions of
+//! people, from the audit.
 
 use postrider_core::Timestamp;
 use postrider_core::store::{ActionReport, AttemptReport, DeliveryAction, DeliveryReport};
@@ -12,11 +12,11 @@ use crate::text;
 #[derive(Default)]
 pub(super) struct Story<'a> {
     clauses: Vec<String>,
-    /// Failures since the last thing that somebody did, and the last of their errors.
+    /// Failures since the last action in the audit, and the last of their errors.
     failures: Option<(u32, &'a str)>,
     /// Since when its handler has been asked to end, unless that has ended.
     cancelled_at: Option<Timestamp>,
-    /// The last thing that somebody did.
+    /// The last action in the audit.
     last: Option<&'a ActionReport>,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn actions(report: &DeliveryReport) -> &[ActionReport] {
     report.actions.as_deref().unwrap_or_default()
 }
 
-/// The last thing that somebody did to a delivery.
+/// The last action on a delivery, from the audit.
 pub(super) fn last_action(report: &DeliveryReport) -> Option<&ActionReport> {
     actions(report).last()
 }

@@ -204,7 +204,7 @@ fn with_a_json_log_mistakes_are_lines_of_it() {
         );
     }
     assert!(ran.stderr.contains("there is no type of sink `webhook`; did you mean `http`?"), "{ran:?}");
-    // What ends a process is told in the form of its log, whoever asked for that.
+    // A process reports the error that ends it in the form of its log, also if an option asks for that form.
     let absent = place.run(&["relay", "--config", "none.toml", "--log-format", "json"]);
     let line: serde_json::Value = serde_json::from_str(absent.stderr.trim()).unwrap();
     assert_eq!((absent.code, &line["exit_code"], &line["kind"]), (3, &3.into(), &"not_found".into()));

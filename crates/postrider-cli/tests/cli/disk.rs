@@ -43,8 +43,8 @@ fn relay_pid(place: &Place) -> Pid {
 fn nothing_is_handed_out_that_is_not_on_disk() {
     let place = Place::new();
     place.ok(&["emit", "order", "--payload", "1"]);
-    // Somebody reads all the while, so that the events stay in the WAL and have to be flushed from there:
-    // they cannot be moved into the database, by flushes of another kind, instead.
+    // Another connection reads all the while, so the events stay in the WAL and have to be flushed from
+    // there: they cannot be moved into the database, by flushes of another kind, instead.
     let other = postrider_sqlite::rusqlite::Connection::open(place.database()).unwrap();
     other.execute("insert into postrider_event (topic, type) values ('late', 'late')", []).unwrap();
     other.execute_batch("begin; select count(*) from postrider_event").unwrap();

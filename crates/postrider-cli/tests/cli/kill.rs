@@ -113,8 +113,8 @@ fn nothing_is_lost_of_a_queue_whenever_its_workers_are_killed() {
     assert_eq!(place.ok(&["store", "check"]), "no damage found\n");
 }
 
-/// On a server a killed relay has its shards until its lease ends; whoever delivers what is there and ends
-/// waits for that.
+/// On a server a killed relay has its shards until its lease ends. A relay that runs with `--once` waits for
+/// that.
 #[test]
 fn what_a_killed_relay_held_on_a_server_is_delivered_by_the_next_run() {
     let place = Place::new();

@@ -41,7 +41,7 @@ fn node() -> Command {
     command
 }
 
-/// Modules were fetched by the set-up: a test asks nobody.
+/// The set-up has fetched the modules, because a test downloads nothing.
 fn go() -> Command {
     let mut command = Command::new("go");
     command.args(["run", "."]).current_dir(example("go"));

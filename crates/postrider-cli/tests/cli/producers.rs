@@ -78,7 +78,7 @@ fn natural_json_of_libraries_for_node_arrives_unchanged() {
     check(program, NODE);
 }
 
-/// Libraries were fetched by the set-up: a test asks nobody.
+/// The set-up has fetched the libraries, because a test downloads nothing.
 #[test]
 fn natural_json_of_libraries_for_go_arrives_unchanged() {
     let mut program = Command::new("go");

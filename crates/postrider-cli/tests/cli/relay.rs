@@ -113,7 +113,7 @@ fn a_signal_drains_and_ends_well() {
     }
 }
 
-/// What it has in its hands is finished or given back: nobody waits for a lease to run out, and nothing comes twice.
+/// It finishes or gives back the events in its hands: no worker waits for a lease to end, and no event comes twice.
 #[test]
 fn a_signal_leaves_nothing_of_a_queue_leased() {
     let place = Place::new();

@@ -102,7 +102,7 @@ fn a_relay_is_ready_only_once_its_store_answers_and_well_only_while_it_does() {
     until("it delivers", || place.delivered("out.jsonl").len() == 1);
     server.kill_9();
     until("it is no longer well", || !place.path("well").exists());
-    // What was told until then has been told; from here on nobody feeds the watchdog.
+    // Reads the messages that were sent before; from here on the relay does not feed the watchdog.
     while !manager.has_heard_nothing() {}
     manager.0.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let told = manager.0.recv(&mut [0; 100]);

@@ -15,8 +15,8 @@ pub(crate) trait Device: Send + 'static {
     /// Whether people look at it, so that nothing may reach it that a terminal obeys.
     const IS_FOR_EYES: bool = false;
 
-    /// Gets ready for a batch, e.g. by opening again what somebody has moved away. `true` says that
-    /// bytes go to a fresh place, where no torn line can be.
+    /// Gets ready for a batch, e.g. by opening a file again that was moved away. `true` says that bytes
+    /// go to a fresh place, where no torn line can be.
     fn prepare(&mut self) -> io::Result<bool> {
         Ok(false)
     }
@@ -33,9 +33,9 @@ pub(crate) trait Device: Send + 'static {
 
 /// Appends batches to a device, one at a time. Clones share the device.
 ///
-/// The turn is waited for before the write begins, and the write itself runs to its end on a thread of its
-/// own even if nobody waits for it any more. So a dropped future has either written nothing, or writes all
-/// of its lines before any later batch begins: lines never interleave, and a late one never overtakes.
+/// A batch waits for its turn before its write begins. The write runs to its end on a separate thread even if
+/// its future is dropped. So a dropped future has either written nothing, or writes all of its lines before
+/// any later batch begins: lines never interleave, and a late line never overtakes.
 #[derive(Debug)]
 pub(crate) struct Appender<D> {
     tail: Arc<Mutex<Tail<D>>>,
@@ -70,7 +70,7 @@ impl<D: Device> Appender<D> {
             tail.append(&lines)
         });
         written.await.unwrap_or_else(|error| {
-            // The thread panicked, or the process is about to end; nobody knows what was written.
+            // The thread panicked, or the process is about to end; how much was written is unknown.
             vec![Outcome::Retry(Failure::unavailable(format!("the write was cut short: {error}"))); events]
         })
     }

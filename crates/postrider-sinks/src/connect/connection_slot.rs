@@ -1,4 +1,4 @@
-//! One connection for all who send, made when first needed.
+//! One connection for all senders, made when first needed.
 
 use std::fmt;
 use std::future::Future;
@@ -23,10 +23,10 @@ impl<C> Default for ConnectionSlot<C> {
 }
 
 impl<C: Clone> ConnectionSlot<C> {
-    /// The connection, made anew unless it is still good. One task makes it and the others wait; if it cannot
-    /// be made, all who waited are told so, instead of each waiting for a time limit of its own.
+    /// The connection, made again unless it is still good. One task makes it and the others wait. If it
+    /// cannot be made, all waiting tasks get that failure, instead of each waiting for a separate time limit.
     ///
-    /// Cancel safe: whoever waits next makes the connection.
+    /// Cancel safe: the next waiting task makes the connection.
     pub(crate) async fn get(
         &self,
         is_good: impl FnOnce(&C) -> bool,

@@ -90,7 +90,7 @@ impl SinkUrl {
         })
     }
 
-    /// Refuses options that nobody has taken out.
+    /// Refuses options that the sink has not taken out.
     pub fn no_more_options(&self, known: &str) -> Result<()> {
         match self.options.first() {
             None => Ok(()),

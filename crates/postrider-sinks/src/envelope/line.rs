@@ -36,7 +36,7 @@ pub(super) fn write_object(line: &mut Vec<u8>, delivery: &Delivery) {
     serde_json::to_writer(line, &object).expect("strings and checked JSON always serialize");
 }
 
-/// An event for whoever reads JSON.
+/// An event for readers of JSON.
 #[derive(Serialize)]
 pub(crate) struct Object<'a> {
     id: EventId,

@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// Takes a question back when nobody waits for its answer any more.
+/// Takes a question back when its sender no longer waits for the answer.
 struct Question<'a> {
     waiting: &'a Waiting,
     id: &'a str,
@@ -146,8 +146,8 @@ impl Child {
         self.ended.borrow().clone()
     }
 
-    /// Waits for the end. One event that was alone with the program has failed on its own account; of several
-    /// nobody knows which was it, and none is blamed.
+    /// Waits for the end. An event that was alone with the program is blamed for it. Of several events none
+    /// is blamed, because it is unknown which one ended the program.
     pub(super) async fn lost(&self) -> Failure {
         let mut ended = self.ended.subscribe();
         let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
@@ -159,7 +159,7 @@ impl Child {
     }
 
     /// Gives it one event and waits for its answer. Cancel safe: a line is written whole or not at all, and an answer
-    /// that nobody waits for is dropped.
+    /// without a waiting task is dropped.
     pub(super) async fn ask(&self, delivery: &Delivery, limit: TimeLimit) -> Result<Outcome, Failure> {
         let ids = Ids::of(delivery);
         let id = ids.dedup_id();
@@ -195,7 +195,7 @@ fn end(ended: &watch::Sender<Option<Ended>>, waiting: &Waiting, reason: String, 
     });
 }
 
-/// Writes whole lines until the program reads no more, or nobody has one.
+/// Writes whole lines until the program reads no more, or all senders of lines are gone.
 async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = lines.recv().await {
         // It reads no more: its end will be told by its standard output, or by the time limit.

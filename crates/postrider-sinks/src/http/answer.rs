@@ -51,7 +51,7 @@ pub(super) fn of_status(
     })
 }
 
-/// What is said of a receiver that has answered 410, then and until the sink is opened anew.
+/// The message about a receiver that has answered 410, then and until the sink is opened again.
 pub(super) fn gone(receiver: &str) -> String {
     format!(
         "HTTP status 410: {receiver}: it wants no more events, and none are sent: change `url`, or delete the subscription; if it is \

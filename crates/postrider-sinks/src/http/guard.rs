@@ -1,10 +1,10 @@
 //! Which addresses may be spoken to.
 //!
-//! A webhook's URL may come from a customer or, by a template, from an event. So that nobody makes Postrider
-//! speak to the machine's own services or to the metadata service of a cloud, this connector resolves names
-//! itself, refuses a name if any of its addresses is not public, and connects to the very addresses that it
-//! has looked at. It stands below everything that makes connections, so that numbers for hosts, in whatever
-//! notation, pass it like names.
+//! A webhook's URL may come from a customer or, by a template, from an event. Such a URL must not make
+//! Postrider speak to the machine's own services or to the metadata service of a cloud. So this connector
+//! resolves names itself, refuses a name if any of its addresses is not public, and connects to the very
+//! addresses that it has looked at. Everything that makes connections goes through it, so numbers for hosts,
+//! in whatever notation, pass it like names.
 
 use std::fmt;
 use std::future::Future;
@@ -282,7 +282,7 @@ fn within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// What belongs to nobody, to this machine or to a private network, by the registries of special addresses.
+/// Addresses without an owner, of this machine or of a private network, by the registries of such addresses.
 const NOT_PUBLIC_V4: &[(Ipv4Addr, u8)] = &[
     (Ipv4Addr::UNSPECIFIED, 8),           // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private

@@ -254,7 +254,7 @@ impl HttpOptions {
                 }
             }
             None => {
-                // Systems hold some that nobody can read; whoever needs those is told by the handshake.
+                // Systems hold some that cannot be parsed; a handshake that needs one of them tells.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }

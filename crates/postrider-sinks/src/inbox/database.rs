@@ -122,7 +122,7 @@ impl Connection {
         match self {
             #[cfg(feature = "inbox-postgres")]
             Self::Postgres(table) => !table.is_closed(),
-            // Told when it is used: a look at it would wait for whoever does.
+            // Its next use finds that out; a look at it now would wait for the task that uses it.
             #[cfg(feature = "inbox-sqlite")]
             Self::Sqlite(_) => true,
         }
@@ -137,7 +137,7 @@ impl Connection {
                 let late = |_| Err(Refused::Table(late(&format!("the inbox `{}`", options.table), options)));
                 delivered.unwrap_or_else(late).map(drop)
             }
-            // It cannot be cancelled: it ends by itself, and whoever comes next waits for it.
+            // It cannot be cancelled: it ends by itself, and the next delivery waits for it.
             #[cfg(feature = "inbox-sqlite")]
             Self::Sqlite(table) => {
                 let (table, part, remember) = (Arc::clone(table), part.to_vec(), options.remember);

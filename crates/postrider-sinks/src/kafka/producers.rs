@@ -206,7 +206,7 @@ pub(super) fn config(options: &KafkaOptions) -> Result<ClientConfig> {
         ("enable.gapless.guarantee", "true".to_owned()),
         ("max.in.flight.requests.per.connection", "5".to_owned()),
         ("message.timeout.ms", "0".to_owned()),
-        // As Java's clients do, so that a key is in one partition whoever sends.
+        // As Java's clients do, so that a key is in one partition whichever client sends.
         ("partitioner", "murmur2_random".to_owned()),
         ("compression.type", options.compression.as_str().to_owned()),
         ("linger.ms", options.linger_ms.to_string()),

@@ -14,7 +14,7 @@ pub(super) enum Refusal {
     Topic,
     /// The cluster's, whatever the event.
     Cluster,
-    /// Nobody knows; another attempt may succeed.
+    /// Unknown; another attempt may succeed.
     Unknown,
 }
 

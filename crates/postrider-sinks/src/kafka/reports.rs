@@ -37,7 +37,7 @@ impl Reports {
         (wave.arrived, wave.has_failures) = (0, false);
     }
 
-    /// The client has reported. What it reports of a producer that was given up belongs to nobody.
+    /// Notes a report of the client. No batch reads the reports of a producer that was given up.
     pub(super) fn note(&self, number: usize, report: Result<(), KafkaError>) {
         let mut wave = self.wave();
         wave.has_failures |= report.is_err();
@@ -67,7 +67,7 @@ impl Reports {
                 }
                 wave.wanted = wanted;
             }
-            // What is reported between is kept for whoever waits next.
+            // A report that arrives in between leaves a permit, which ends the next wait at once.
             self.reached.notified().await;
         }
     }

@@ -1,9 +1,9 @@
 //! Where the acks of a stream arrive: one inbox for a connection, in which each batch has a number and each
 //! event its place.
 //!
-//! The client has a way of its own to publish to a stream, with an inbox, a channel and two timers for each
-//! event. For many events at a time this one needs half of the processor's time. An ack that comes after its
-//! batch was given up finds nobody: numbers are never used again.
+//! The client can publish to a stream too, but with an inbox, a channel and two timers for each event. For
+//! many events at a time this way needs half of the processor's time. An ack that comes after its batch was
+//! given up reaches no other batch, because numbers are never used again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

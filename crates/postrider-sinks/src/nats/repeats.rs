@@ -28,7 +28,7 @@ struct Uncertain {
 }
 
 impl Repeats {
-    /// Notes that nobody knows whether a stream has this event.
+    /// Notes that this process does not know whether a stream has this event.
     pub(super) fn note(&self, delivery: &Delivery) {
         let mut uncertain = self.uncertain();
         if uncertain.ids.len() < UNCERTAIN_MAX {

@@ -63,7 +63,7 @@ struct PublishAnswer {
     duplicate: bool,
 }
 
-/// What was on its way when nobody waited any longer may have arrived.
+/// Events that were on their way when the sending was dropped may have arrived.
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
         for (place, _) in &self.in_flight {

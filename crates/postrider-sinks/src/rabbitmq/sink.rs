@@ -81,7 +81,7 @@ enum Missed {
 /// What one channel has shown.
 #[derive(Debug, Default)]
 struct Findings {
-    /// Published in vain through no fault of their own, or nobody knows.
+    /// Published in vain through no fault of theirs, or with an unknown result.
     again: Vec<usize>,
     /// Nothing can be published at all.
     is_down: bool,

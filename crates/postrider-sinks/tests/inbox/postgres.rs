@@ -131,7 +131,7 @@ async fn wherever_a_connection_breaks_each_event_is_there_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acked_survives_a_crash_though_the_database_commits_asynchronously() {
-    // What nobody flushes stays in memory.
+    // WAL that no commit flushes stays in memory.
     let settings = Settings::honest().set("wal_writer_delay", "10s").set("wal_writer_flush_after", "1GB");
     let mut server = Server::start(Version::V15, settings);
     let database = server.create_database();

@@ -120,7 +120,7 @@ async fn another_writer_or_a_file_that_is_gone_costs_no_attempt() {
     assert_eq!(carrier.compare(&held(&file.path)), 0);
     assert_eq!(carrier.acked.len(), 10);
 
-    // What would be written now, nobody would find.
+    // A receiver would not find rows that are written to the removed file.
     for name in ["receiver.db", "receiver.db-wal", "receiver.db-shm"] {
         let _ = std::fs::remove_file(file.path.with_file_name(name));
     }

@@ -81,7 +81,7 @@ impl Ledger {
         outcomes
     }
 
-    /// Notes that a batch was sent and nobody waited for what became of it.
+    /// Notes that a batch was sent and its caller did not wait for the outcomes.
     pub(crate) fn note_abandoned(&mut self, batch: &[Delivery]) {
         self.uncertain.extend(batch.iter().map(Delivery::dedup_id));
     }

@@ -31,7 +31,7 @@ pub(crate) async fn fail_in_every_way<S: Sink>(sink: &S, proxy: &Proxy, ledger: 
     }
     proxy.heal();
 
-    // Half open: it takes bytes, and nobody is there. What lies in the network arrives later, or is lost.
+    // Half open: the proxy takes bytes, and no broker gets them. They arrive later, or are lost.
     for loses in [false, true] {
         let silent = batch(ledger);
         proxy.black_hole();
@@ -39,7 +39,7 @@ pub(crate) async fn fail_in_every_way<S: Sink>(sink: &S, proxy: &Proxy, ledger: 
         assert!(outcomes.iter().all(|outcome| *outcome != Outcome::Ack), "{outcomes:?}");
         let Outcome::Retry(failure) = &outcomes[0] else { panic!("{outcomes:?}") };
         assert_eq!(failure.class(), FailureClass::Unavailable, "it costs no attempt: {failure}");
-        // Nobody waits for these any longer.
+        // The caller gives these up.
         let abandoned = tokio::time::timeout(Duration::from_millis(100), sink.send(silent.clone())).await;
         assert!(abandoned.is_err(), "{abandoned:?}");
         ledger.note_abandoned(&silent);

@@ -46,7 +46,7 @@ impl Member {
         let started = std::env::current_exe().and_then(|program| {
             Command::new(program)
                 .args(["bench", "--quiet", "--member"])
-                // Not as an argument: whoever lists processes would see its password.
+                // Not as an argument, because a list of processes would show its password.
                 .env("POSTRIDER_STORE", url)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())

@@ -101,7 +101,7 @@ async fn emit_rates(scratch: &Scratch) -> Result<Vec<Measure>> {
     for round in 0..ROUNDS * 2 {
         let mut turn = [0.0; 2];
         let mut written = [0.0; 2];
-        // Whoever goes second finds the caches warm, so that they take turns in that too.
+        // The second side finds the caches warm, so the sides take turns at going first.
         for ours in [round % 2 == 0, round % 2 == 1] {
             let before = scratch.wal().await?;
             let count = produce_for(scratch.url(), Duration::from_secs(1), ours).await?;
@@ -382,7 +382,7 @@ struct Held {
     bytes: i64,
 }
 
-/// Throughput at twice a thousand a second beside a snapshot that somebody holds all the while.
+/// Throughput at twice a thousand a second beside a snapshot that another session holds all the while.
 async fn held_snapshot(store: &PostgresStore, url: &str, seconds: u64, mode: Mode) -> Result<Vec<Measure>> {
     // Two streams of producers begin at once, and only one may make their table.
     bare::truncate(url).await?;
@@ -512,7 +512,7 @@ async fn drains_through(scratch: &Scratch, pooler: &str, events: usize) -> Resul
     let mut runs = 0..;
     for round in 0..ROUNDS_OF_DRAINS * 2 {
         let mut turn = [Duration::ZERO; 2];
-        // Whoever goes second finds the caches warm, so that they take turns in that too.
+        // The second side finds the caches warm, so the sides take turns at going first.
         for through in [round % 2 == 0, round % 2 == 1] {
             let store = if through { &pooled } else { &direct };
             turn[usize::from(through)] = drain(store, events, runs.next()).await?.whole;

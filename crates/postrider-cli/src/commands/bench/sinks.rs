@@ -54,13 +54,13 @@ pub(super) async fn rates(url: &str, specs: &[SinkSpec], args: &BenchArgs) -> Re
     for (number, spec) in specs.iter().enumerate() {
         let sink = spec.open().await?;
         let (mut times, mut cpu) = (Rounds::default(), Rounds::default());
-        // Once without counting: a broker that has just been started, and pages that nobody has read yet,
-        // belong to neither.
+        // Once without counting, because neither side is to pay for a broker that has just been started or
+        // for pages that have not been read yet.
         relay(&store, &format!("sink-{number}"), sink.clone(), args).await?;
         bare::publish(spec, &deliveries, Moment::now).await?;
         for round in 0..ROUNDS {
             let name = format!("sink-{number}-{round}");
-            // Whoever goes second finds what the other one has left to do, so that they take turns in that too.
+            // The second side finds the work that the first has left, so the sides take turns at going first.
             let (ours, reference) = if round % 2 == 0 {
                 let ours = relay(&store, &name, sink.clone(), args).await?;
                 (ours, bare::publish(spec, &deliveries, Moment::now).await?)

@@ -74,7 +74,7 @@ fn emit_in_turns(path: &Path, per_transaction: usize, transactions: usize) -> ru
         let mut bare = Duration::ZERO;
         let mut ours = Duration::ZERO;
         for transaction in 0..transactions {
-            // Whoever goes second finds the caches warm, so that they take turns in that too.
+            // The second side finds the caches warm, so the sides take turns at going first.
             for ours_next in [transaction % 2 == 0, transaction % 2 == 1] {
                 if ours_next {
                     ours += producer.transaction(|tx| {

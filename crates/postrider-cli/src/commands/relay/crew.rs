@@ -1,4 +1,4 @@
-//! All who work on one store: a delivery for each route, and a steward who keeps house for them.
+//! The tasks that work on one store: a delivery for each route, and a steward that keeps house for them.
 //!
 //! ```text
 //!   orders ─► differ from what runs? ─┬ nothing differs            ─► left alone
@@ -8,10 +8,10 @@
 //!                                     └ the route is gone          ─► drains
 //! ```
 //!
-//! Why a delivery begins anew: its runtime takes a subscription's settings when it takes shards, and cannot
-//! change a sink. A drain finishes what was handed out and settles it, and the next one begins after that, so
-//! that nothing is lost and nothing is delivered twice. Of mode `queue`, workers look at most of their tuning
-//! every ten seconds by themselves.
+//! A delivery has to begin again because its runtime takes a subscription's settings when it takes shards,
+//! and cannot change a sink. A drain finishes the events that were handed out and settles them. The next
+//! delivery begins after that, so nothing is lost and nothing is delivered twice. Workers of mode `queue` look
+//! at most of their tuning every ten seconds by themselves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ pub(crate) struct Post {
     pub(crate) stop: CancellationToken,
 }
 
-/// Works until it is told to stop, or until all of its deliveries have ended and nobody can order new ones.
+/// Works until `stop` is cancelled, or until all of its deliveries have ended and no new orders can come.
 pub(crate) async fn run<S: QueueStore>(
     store: S,
     orders: Orders,
@@ -77,7 +77,7 @@ pub(crate) async fn run<S: QueueStore>(
     post: Post,
 ) -> Result<Summary> {
     match could(&store, &orders).await {
-        // Whoever delivers tries again.
+        // A delivery tries again after a retryable error.
         Err(error) if !error.is_retryable() => return Err(error),
         _ => {}
     }
@@ -110,7 +110,7 @@ pub(crate) async fn run<S: QueueStore>(
                 }
             },
             Some(word) = words.recv(), if !stop.is_cancelled() => match word {
-                // Nobody may wait for the answer any more.
+                // The daemon may have stopped waiting for the answer.
                 Word::Could(orders, answer) => drop(answer.send(could(&crew.store, &orders).await)),
                 Word::Follow(orders) => crew.follow(orders).await,
             },
@@ -188,7 +188,7 @@ impl<S: QueueStore> Crew<S> {
                 }
             }
             match change {
-                // One that was deleted is waited for by whoever delivers it; a reload creates it.
+                // A reload creates a subscription that was deleted; its delivery waits for that.
                 Change::None => match subscription::ensure(&self.store, &name, &route.settings).await {
                     Ok(_) => {}
                     Err(error) => warn!(subscription = name, %error, "could not be looked at"),
@@ -201,7 +201,7 @@ impl<S: QueueStore> Crew<S> {
         }
     }
 
-    /// Begins a route once whoever ran it before has ended.
+    /// Begins a route once its previous delivery has ended.
     fn begin(&mut self, name: String, route: Route, retention: Duration, drain_within: Duration) {
         let before = self.running.get(&name).map(|running| {
             running.stop.cancel();

@@ -150,7 +150,7 @@ impl Daemon {
         self.crews.insert(store, Crew { words, stop, pulse });
     }
 
-    /// One crew's failure ends them all: what a store refuses for good, somebody has to see.
+    /// One crew's failure ends them all, because an operator has to see what a store refuses for good.
     fn fail(&mut self, failure: &mut Option<Error>, error: Error) {
         self.stop.cancel();
         failure.get_or_insert(error);

@@ -26,14 +26,14 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(15);
 #[derive(Clone, Default)]
 pub(crate) struct Sinks(Arc<Mutex<Vec<Place>>>);
 
-/// A sink that somebody uses, open or about to be.
+/// A sink that a route uses, open or about to be.
 struct Place {
     spec: SinkSpec,
     sink: Weak<OnceCell<AnySink>>,
 }
 
 impl Sinks {
-    /// A place for a sink, the same for all who hold one.
+    /// A place for a sink, the same for all routes that hold one.
     fn place(&self, spec: &SinkSpec) -> Arc<OnceCell<AnySink>> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.retain(|place| place.sink.strong_count() > 0);
@@ -45,7 +45,7 @@ impl Sinks {
         })
     }
 
-    /// Whether somebody uses such a sink that has to be opened again.
+    /// Whether a route uses such a sink that has to be opened again.
     pub(super) fn is_stale(&self, spec: &SinkSpec) -> bool {
         let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         places.iter().any(|place| place.spec == *spec && place.is_stale())
@@ -53,7 +53,7 @@ impl Sinks {
 }
 
 impl Place {
-    /// Whether nobody is to begin with this one.
+    /// Whether no route may begin with this sink.
     fn is_stale(&self) -> bool {
         self.sink.upgrade().is_some_and(|sink| sink.get().is_some_and(|sink| self.spec.is_stale(sink)))
     }
@@ -68,12 +68,12 @@ pub(crate) enum Patience {
     None,
 }
 
-/// Who removes old events and fires schedules.
+/// Which task removes old events and fires schedules.
 #[derive(Clone)]
 pub(crate) enum House {
-    /// This one, and its pulse is felt.
+    /// The delivery itself, and its pulse is felt.
     Own { retention: Duration, pulse: Pulse },
-    /// Somebody else.
+    /// Another task.
     Others,
 }
 

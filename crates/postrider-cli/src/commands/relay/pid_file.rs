@@ -1,8 +1,8 @@
 //! A file that holds this process's number while it runs, for scripts that signal it.
 //!
-//! The process that has the file keeps it locked, so that of two that start at once one has it. It is opened
-//! without following a link, and what holds anything but a process's number is somebody else's and stays as
-//! it is.
+//! The process that has the file keeps it locked, so only one of two processes that start at once has it. It
+//! is opened without following a link. A file with any content but a process's number belongs to another
+//! program and stays as it is.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -76,7 +76,7 @@ fn take(path: &Path) -> Result<File, Refused> {
             Err(TryLockError::WouldBlock) => return Err(Refused::Runs(content)),
             Err(TryLockError::Error(error)) => return Err(Refused::Failed(error)),
         }
-        // Its last holder takes it away before letting go of the lock, and then this is a file that nobody finds.
+        // The last holder removes the file before it releases the lock, and then no path leads to this file.
         let is_there = fs::symlink_metadata(path).map(|found| found.ino());
         if is_there.ok() != file.metadata().ok().map(|held| held.ino()) {
             continue;

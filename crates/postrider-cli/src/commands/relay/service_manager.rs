@@ -1,8 +1,8 @@
-//! What systemd is told, if it has started this process.
+//! Messages to systemd, if it has started this process.
 //!
-//! The socket takes a few messages and then makes whoever sends wait until they are read. The main loop must
-//! not wait for anybody, so nothing here does: what the socket does not take now is kept for the next time,
-//! but for the watchdog, which is told of the present or not at all.
+//! The socket takes a few messages and then makes the sender wait until systemd has read them. The main loop
+//! must not wait, so nothing here does: a message that the socket refuses now is kept for the next time.
+//! A message to the watchdog is not kept, because it only speaks of the present.
 
 use std::collections::VecDeque;
 use std::env;

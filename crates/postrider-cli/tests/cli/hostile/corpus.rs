@@ -111,7 +111,7 @@ fn json_of(rng: &mut fastrand::Rng) -> String {
     format!("\"{}\"", "p".repeat(size - 2))
 }
 
-/// Text that somebody might trip over.
+/// Text that careless code might trip over.
 fn odd(rng: &mut fastrand::Rng) -> String {
     let texts = [
         "*",
