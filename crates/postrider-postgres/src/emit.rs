@@ -117,7 +117,7 @@ const CLOCK: Sql = sql!("emit/clock_read");
 
 pub(crate) static POSTRIDER: LazyLock<Schema> = LazyLock::new(Schema::default);
 
-/// Marks what is emitted through tokio-postgres. Nobody has to name it.
+/// Marks events emitted through tokio-postgres. Callers need not name it.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioPostgres;
 
@@ -285,7 +285,7 @@ fn ids_read(rows: &[Row], batch: &Batch<'_>) -> Result<Vec<EventId>> {
     rows.iter().map(|row| row.try_get(0).map(EventId).doing(WHAT)).collect()
 }
 
-/// A trigger or rule that somebody put on the log swallows rows.
+/// A trigger or rule that was added to the log swallows rows.
 fn id_is_missing() -> Error {
     Error::new(
         ErrorKind::Corrupt,

@@ -51,10 +51,10 @@
 //! ```
 //!
 //! The function `postrider.emit` takes a payload of any type that JSON can have (`json`, `jsonb`, text, a
-//! parameter without a type), and `postrider.emit_bytes` one that is none. Both take a delay and an
-//! idempotency key too, with a period (`unique_for`) and whether to take it over from an older event
-//! (`replace`); a key that counts within a topic is written `topic TOPIC KEY`. Whoever emits with a key that
-//! is in use waits until the other transaction has ended: the only wait between producers.
+//! parameter without a type), and `postrider.emit_bytes` takes bytes that are no JSON. Both take a delay and
+//! an idempotency key too, with a period (`unique_for`) and whether to take it over from an older event
+//! (`replace`); a key that counts within a topic is written `topic TOPIC KEY`. A producer that emits with a
+//! key in use waits until the other transaction has ended: the only wait between producers.
 //! [`producer_grants`] gives the statements that let a role emit and nothing else.
 //!
 //! The protocol by which the log is read, and why it loses nothing, is at the head of
@@ -63,7 +63,7 @@
 //! # What to know about PostgreSQL
 //!
 //! *Emit after locking the aggregate.* Events of a key are delivered in the order of their ids within what
-//! became visible together; whoever holds the key's lock while it emits defines that order.
+//! became visible together. A producer that holds the key's lock while it emits defines that order.
 //!
 //! *Leave `xid` and `id` alone.* Grant producers the other columns only; [`producer_grants`] prints how.
 //!

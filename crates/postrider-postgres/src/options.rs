@@ -70,9 +70,9 @@ pub enum OverBudget {
     /// Tell people, and go on.
     #[default]
     Alarm,
-    /// Read the table, and leave the slot to whoever looks after the server.
+    /// Read the table, and leave the slot to the operator of the server.
     Leave,
-    /// Read the table, and drop the slot. It is made anew once the server can make one.
+    /// Read the table, and drop the slot. The relay makes it again once the server can make one.
     Drop,
 }
 

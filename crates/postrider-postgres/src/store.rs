@@ -148,8 +148,8 @@ impl PostgresStore {
         Ok(Self { inner })
     }
 
-    /// Creates the roles that are absent, and lets each do what it is for and nothing else with this store. Whoever has
-    /// opened it must own the schema and be allowed to create roles, unless somebody has.
+    /// Creates the roles that are absent, and grants each the rights for its purpose in this store and no others. The
+    /// user who opened the store must own the schema, and be allowed to create roles unless all of them exist.
     pub async fn roles_create(&self, roles: &Roles) -> Result<()> {
         let what = "create roles and grant them their rights";
         let mut session = self.inner.operator.session().await?;
@@ -159,9 +159,9 @@ impl PostgresStore {
     }
 
     /// Makes this server the home of a store that was restored from a dump, upgraded or replicated from
-    /// another server, under a new identity. It reads and writes the whole log, batch by batch; one that was
-    /// interrupted is gone on with by the next call. None if the store is at home here. Whoever calls it must
-    /// own the schema.
+    /// another server, under a new identity. It reads and writes the whole log, batch by batch. After an
+    /// interruption, the next call goes on. None if the store is at home here. The user in the options must own
+    /// the schema.
     pub async fn adopt(options: PostgresOptions, actor: &str) -> Result<Option<Adopted>> {
         Self::adopt_with(options, actor, adopt::BATCH_EVENTS, |_| ()).await
     }
@@ -209,17 +209,17 @@ impl PostgresStore {
         self.inner.wal.as_ref().map_or((Reading::Table, 0), |wal| (wal.reading(), wal.switches()))
     }
 
-    /// Removes the slot and the publication that relays with source `wal` have made; what was removed. No
-    /// relay may follow them. Whoever has opened the store must own the schema and be allowed to replicate.
+    /// Removes the slot and the publication that relays with source `wal` have made; returns their names. No
+    /// relay may follow them. The user who opened the store must own the schema and be allowed to replicate.
     pub async fn source_drop(&self, actor: &str) -> Result<Vec<String>> {
         wal::source_drop(&self.inner, actor).await
     }
 
     /// Makes events of the rows that another program inserts into its outbox table, in its own transactions,
-    /// by a trigger; how many were made of the rows that were there. Whoever has opened the store must own
-    /// the schema, and be allowed to make triggers on the table.
+    /// by a trigger; returns how many it made of existing rows. The user who opened the store must own the
+    /// schema, and be allowed to make triggers on the table.
     ///
-    /// It waits for those who write into the table for two seconds at the most. The error is then retryable.
+    /// It waits for writers of the table for two seconds at the most. The error is then retryable.
     pub async fn outbox_attach(&self, outbox: &Outbox, actor: &str) -> Result<u64> {
         Ok(change!(self, "attach an outbox table", |tx| outbox::outbox_attach(&tx, outbox, actor)))
     }
@@ -240,11 +240,11 @@ impl PostgresStore {
     }
 
     /// Chooses how relays at rest learn of new events: by asking ten times a second, which is the default, or from the
-    /// first producer that commits. That takes a trigger on the log's table, so whoever has opened the store must own
-    /// the schema. Running relays take it up within a minute.
+    /// first producer that commits. That takes a trigger on the log's table, so the user who opened the store must
+    /// own the schema. Running relays take it up within a minute.
     ///
-    /// It waits for producers for a tenth of a second at the most, since others wait behind it meanwhile. The error is
-    /// then retryable.
+    /// It waits for producers for a tenth of a second at the most, because others wait behind it. The error is then
+    /// retryable.
     pub async fn wake_set(&self, wake: Wake, two_phase: TwoPhase, actor: &str) -> Result<()> {
         let mut session = self.inner.operator.session().await?;
         let tx = session.begin().await?;

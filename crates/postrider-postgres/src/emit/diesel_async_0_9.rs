@@ -26,12 +26,12 @@ use super::values::Values;
 use super::{EmitAll, On, POSTRIDER};
 use crate::server::statement::Schema;
 
-/// Marks what is emitted through diesel-async. Nobody has to name it.
+/// Marks events emitted through diesel-async. Callers need not name it.
 #[derive(Debug, Clone, Copy)]
 pub struct DieselAsync;
 
-/// The connection is what diesel gives to those who work within a transaction. Outside of one the event is a
-/// transaction of its own.
+/// diesel passes this connection to the closure of a transaction. Outside of one, each event is a separate
+/// transaction.
 impl<'a> Emit<DieselAsync> for &'a mut AsyncPgConnection {
     type Output = BoxFuture<'a, Result<EventId>>;
 

@@ -12,12 +12,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A function that takes any `C: ConnectionTrait` emits by `emit(Schema::default().on(&conn), event)`: Rust lets
-//! nobody implement a trait for all references to another crate's trait. A connection that is no transaction gives
-//! each event one of its own.
+//! A function that takes any `C: ConnectionTrait` emits by `emit(Schema::default().on(&conn), event)`: Rust does
+//! not allow us to implement a trait for references to all types of another crate's trait. On a connection that is no
+//! transaction, each event is a separate transaction.
 //!
-//! sea-orm shows nobody the connection within its transaction, and of its values none can be an instant, a JSON text as
-//! it is written or an array with gaps, unless the application has chosen the same optional crates as we. So events
+//! sea-orm hides the connection within its transaction. None of its values can be an instant, a JSON text as it is
+//! written or an array with gaps, unless the application has chosen the same optional crates as we have. So events
 //! travel as one JSON text and an array of payloads, which the server takes apart.
 
 use futures_util::future::BoxFuture;
@@ -34,7 +34,7 @@ use crate::error::from_code;
 use crate::server::statement::Schema;
 use crate::server::values::{At, For};
 
-/// Marks what is emitted through sea-orm. Nobody has to name it.
+/// Marks events emitted through sea-orm. Callers need not name it.
 #[derive(Debug, Clone, Copy)]
 pub struct SeaOrm;
 

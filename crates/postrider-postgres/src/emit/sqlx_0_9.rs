@@ -30,12 +30,12 @@ use crate::error::from_code;
 use crate::server::statement::{Schema, Sql};
 use crate::server::values::{At, For, JsonBytes};
 
-/// Marks what is emitted through sqlx. Nobody has to name it.
+/// Marks events emitted through sqlx. Callers need not name it.
 #[derive(Debug, Clone, Copy)]
 pub struct Sqlx;
 
-/// `&mut PgConnection` is what `&mut *tx` gives, and what functions that work within a transaction take. Outside
-/// of one the event is a transaction of its own.
+/// `&mut *tx` gives a `&mut PgConnection`, and functions that work within a transaction take one. Outside of a
+/// transaction, each event is a separate transaction.
 macro_rules! emit_through {
     ($connection:ty, $self:ident => $conn:expr, $schema:expr) => {
         impl<'a> Emit<Sqlx> for $connection {

@@ -15,8 +15,8 @@ use crate::server::values::{At, For, JsonBytes};
 /// A parameter and its type, which saves asking the server for it.
 pub(super) type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The statement that suits an event. One for all would name the clock, and a server that has not prepared it plans
-/// it anew: 314k instead of 264k instructions for each event.
+/// The statement that suits an event. One for all would name the clock. Where it is not prepared, the server
+/// plans it each time: 314k instead of 264k instructions for each event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// The usual case.

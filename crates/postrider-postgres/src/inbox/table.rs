@@ -45,7 +45,7 @@ impl InboxTable {
         let (client, connection) = connect(options, "postrider/inbox").await?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                // Whoever uses it is told as well.
+                // Calls on the connection fail as well.
                 debug!(%error, "the connection to an inbox has ended");
             }
         });

@@ -66,9 +66,9 @@ pub(crate) struct SharedTail {
 }
 
 impl SharedTail {
-    /// Whether somebody who stands at this tick can read on in the table up to the newest one: all that it
-    /// sees can be found there, and nothing is left out that was seen before. Others may have decoded more
-    /// than this process.
+    /// Whether a reader at this tick can read on in the table up to the newest one: the table shows all that the
+    /// newest tick sees, and that tick leaves out nothing that was seen before. Other processes may have decoded
+    /// more than this one.
     fn leads_on_from(&self, tick: &Tick) -> bool {
         let newest = self.tail.newest();
         self.early.is_empty() && newest.is_some_and(|newest| newest.snapshot.covers(&tick.snapshot))

@@ -75,7 +75,7 @@ impl Holdings {
         let mut held = self.lock();
         holding.feeds = hold.subscription.mode == Mode::Queue;
         holding.taken_at = Instant::now();
-        // Nobody asks any more for what only this memory knows: a hold that was lost.
+        // Forgets lost holds: only this map still refers to their shards, so no caller asks for them any more.
         held.retain(|_, holding| Arc::strong_count(&holding.shards) > 1);
         held.insert(key(hold), holding);
     }

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! The cold part is looked through by ids, a bounded stretch at a time, at about eight million a second once
-//! they are in memory. Nobody may go on before that is done: what was committed after the straggler may build
-//! upon it. Where the leaf has an index on `(xid, id)`, the cold part is read by the stragglers' xids
+//! they are in memory. No reader may go on before that is done, because later commits may build upon the
+//! straggler. Where the leaf has an index on `(xid, id)`, the cold part is read by the stragglers' xids
 //! instead. Producers would pay for that index with every event (a quarter more WAL), so it is not there by
-//! default: whoever has such transactions is told to make it. It helps from the next one on, since building
-//! it without blocking producers waits for those that are open.
+//! default: a warning advises operators with such transactions to make it. It helps from the next one on,
+//! because building it without blocking producers waits for open transactions.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -103,8 +103,7 @@ pub(crate) async fn window_read(
 /// by now: there is nothing in these turns but perhaps a row that came late, and there may be thousands of
 /// them.
 ///
-/// Everything of the window can be seen by whoever reads it, so that nothing of it lies below the first that
-/// is found.
+/// A reader of the window sees all of its rows, so none of them lies below the first row that it finds.
 async fn past_emptied(session: &Session, window: &Window, above: i64) -> Result<i64> {
     let end = window.to.seq();
     let turns = Turn::of(EventId(end)).number() - Turn::of(EventId(above.saturating_add(1))).number();

@@ -54,8 +54,8 @@ impl Parts {
     }
 }
 
-/// Refuses a parameter that nobody knows; it is told by its number, since it may be the end of a password
-/// with a `?` in it.
+/// Refuses an unknown parameter. The error gives its number only, because the parameter may be the end of a
+/// password with a `?` in it.
 pub(crate) fn known(name: &str, number: usize) -> Result<()> {
     if CLIENT_PARAMETERS.contains(&name) {
         return Ok(());

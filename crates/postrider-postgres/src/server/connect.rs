@@ -14,7 +14,7 @@ use crate::options::PostgresOptions;
 use crate::options::login_ways::{Connector, LoginWays, Refused, Watched, refused};
 use crate::server::tls::SslMode;
 
-/// What moves the bytes of a client, encrypted or not. Somebody has to run it.
+/// Moves the bytes of a client, encrypted or not. The caller has to run it.
 pub(crate) type Connection = tokio_postgres::Connection<Socket, Watched>;
 
 /// Connects as the options say; people see the connection under `name`.
@@ -25,8 +25,8 @@ pub(crate) async fn connect(options: &PostgresOptions, name: &str) -> Result<(Cl
     attempt.map_err(|error| explained(error, options, mode))
 }
 
-/// The same with settings in the startup packet, behind those of the URL; none if whoever answers takes no
-/// settings there.
+/// The same with settings in the startup packet, behind those of the URL; none if the server or pooler that
+/// answers takes no settings there.
 pub(crate) async fn connect_told(
     options: &PostgresOptions,
     name: &str,
@@ -50,7 +50,7 @@ type Attempt = Result<(Client, Connection), tokio_postgres::Error>;
 
 async fn attempt(options: &PostgresOptions, mut config: Config) -> Result<(SslMode, Attempt)> {
     let mode = options.tls.mode(&options.config);
-    // Whoever wants encryption never goes without: the client library's own default would.
+    // A mode with encryption never goes without it; the client library's default would.
     config.ssl_mode(match mode {
         SslMode::Disable => ClientSslMode::Disable,
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => ClientSslMode::Require,
@@ -96,7 +96,7 @@ fn explained(error: tokio_postgres::Error, options: &PostgresOptions, mode: SslM
     error
 }
 
-/// For whoever is refused and came without encryption.
+/// For a connection that was refused and is not encrypted.
 pub(crate) const PLAIN_ADVICE: &str =
     "this connection is not encrypted; if the server demands that, write sslmode=verify-full";
 

@@ -7,10 +7,9 @@
 //!         ◄── a, b, c, ok
 //! ```
 //!
-//! What comes later cannot depend on what earlier statements answered, only on whether they failed: then the
-//! server passes over all that follows, and `commit` rolls back. So whoever has a condition lets a statement
-//! fail. What begins the transaction does not fly with them: somebody who cancels just that would let each of
-//! them commit by itself.
+//! A statement cannot depend on the answers to earlier ones, only on whether they failed: then the server
+//! passes over all that follows, and `commit` rolls back. So a caller that has a condition lets a statement
+//! fail. `begin` does not fly with them: if only `begin` were cancelled, each of them would commit by itself.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;

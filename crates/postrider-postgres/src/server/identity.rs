@@ -5,7 +5,7 @@
 //! | a crash, a restart | the same | nothing |
 //! | failover, restore to a point in time | another timeline | a new identity and a line in the audit; the log goes on |
 //! | a copy of the database on the same server | another database | the same |
-//! | dump and restore, `pg_upgrade`, logical replication | another server | refused until somebody adopts it, see `adopt.rs` |
+//! | dump and restore, `pg_upgrade`, logical replication | another server | refused until adopted, see `adopt.rs` |
 
 use std::sync::{PoisonError, RwLock};
 

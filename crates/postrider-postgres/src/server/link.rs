@@ -1,4 +1,4 @@
-//! A place for one connection: made when it is first needed, and made anew when it was lost.
+//! A place for one connection: made when it is first needed, and again after it was lost.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -88,7 +88,7 @@ async fn bring_up(tx: &Tx<'_>, options: &PostgresOptions) -> Result<()> {
     Ok(())
 }
 
-/// Takes one step. It waits for nobody: a step that older programs cannot work with is refused while some run.
+/// Takes one step. It does not wait for older programs: a step that they cannot work with is refused while some run.
 async fn apply(tx: &Tx<'_>, options: &PostgresOptions, migration: &Migration, from: u32) -> Result<()> {
     let what = format!("migrate the schema to version {} ({})", migration.version, migration.name);
     if from > 0 {

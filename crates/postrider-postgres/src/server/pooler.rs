@@ -1,8 +1,8 @@
-//! Whether a pooler stands between us and the server, and how one works through it.
+//! Whether a pooler is between us and the server, and how to work through it.
 //!
 //! A pooler in transaction mode, such as PgBouncer, lends a session of the server for one transaction at a
-//! time: what a session remembers is somebody else's in the next one, or nobody's. So through a pooler
-//! nothing of ours outlives a transaction.
+//! time. In the next one, the state of that session is lost or in the hands of another client. So through a
+//! pooler nothing of ours outlives a transaction.
 //!
 //! | what | direct | through a pooler |
 //! |---|---|---|
@@ -163,8 +163,8 @@ pub(crate) enum Route {
 /// connection was made gives the connection up: all that follows is as if it had been cut. A transaction is
 /// of one session, and so of one era.
 ///
-/// The server keeps the era in an unlogged table, which every recovery empties, that of a standby which takes
-/// over included. Whoever connects and finds none writes a new one down.
+/// The server keeps the era in an unlogged table. Every recovery empties it, including that of a standby which
+/// takes over. A connection that finds no era there writes a new one down.
 pub(crate) struct Pooled {
     begin: &'static str,
     /// Told to each transaction; it ends with the question for the era.
@@ -194,12 +194,12 @@ impl Pooled {
         self.era.is_none() || self.era.as_deref() == only_value(answer)
     }
 
-    /// Makes `call`, which sends one request, in a transaction of its own. What the prologue was answered
-    /// comes with the call's answer.
+    /// Makes `call`, which sends one request, in a separate transaction. Returns the answer to the prologue
+    /// and the call's answer.
     ///
     /// All of it is sent when this is first polled, or nothing: dropping it leaves no transaction open, and
-    /// nobody waits for more than one answer. That of `commit` tells nothing, since only what changes nothing
-    /// is run like this.
+    /// the caller waits for one round trip only. The answer to `commit` tells nothing, because only calls that
+    /// change nothing run like this.
     pub(crate) async fn alone<T>(
         &self,
         client: &Client,
@@ -233,7 +233,7 @@ fn only_value(answer: &[SimpleQueryMessage]) -> Option<&str> {
     })
 }
 
-/// Something that nobody else has.
+/// A random text that no other caller has.
 pub(crate) fn random() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }

@@ -34,7 +34,7 @@ pub(crate) async fn reach(options: &PostgresOptions, way: &Way, role: Role) -> R
     Ok((client, Route::Pooled(Pooled::new(role, &options.schema, era))))
 }
 
-/// A session of our own; none if whoever answers lends sessions.
+/// A session that only we use; none if a pooler answers, which lends sessions.
 async fn direct(options: &PostgresOptions, role: Role) -> Result<Option<Client>> {
     let mark = random();
     let settings = format!("{} -c postrider.session={mark}", role.startup());

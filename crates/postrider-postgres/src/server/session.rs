@@ -1,7 +1,7 @@
 //! One connection, and transactions on it.
 //!
-//! Every call has a bound in time; one that exceeds it gives the connection up, since nobody knows what it
-//! still does. A transaction that is dropped is rolled back before anything else runs on its connection.
+//! Every call has a bound in time. A call that exceeds it gives the connection up, because we cannot know what
+//! it still does. A transaction that is dropped is rolled back before anything else runs on its connection.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -37,15 +37,15 @@ pub(crate) enum Role {
     Writer,
     /// Beats, on a connection of its own so that nothing makes it late.
     Keeper,
-    /// Settles and sweeps queues, beside whoever feeds them. As little is waited for.
+    /// Settles and sweeps queues, beside the feeder. Its commits are not waited for either.
     Settler,
-    /// Claims events of queues. Its commits are waited for: a token that was forgotten could be given to somebody else.
+    /// Claims events of queues. Its commits are waited for: a forgotten token could be given to another worker.
     Claimer,
     /// Runs transactional handlers.
     Worker,
     /// Does what people ask for.
     Operator,
-    /// Removes old events, on a connection of its own so that nobody waits while a large leaf is looked through.
+    /// Removes old events, on a separate connection so that no other work waits while it looks through a large leaf.
     Retention,
 }
 

@@ -27,7 +27,7 @@ pub(crate) const PATH_LOCAL: &str = "set local search_path = pg_catalog,pg_temp;
 /// A name and its value, of letters, digits and `_` only.
 type Setting = (&'static str, &'static str);
 
-/// One that waits in vain holds nobody up for long.
+/// A transaction that waits for a lock in vain does not hold others up for long.
 const LOCK_TIMEOUT: Setting = ("lock_timeout", "5s");
 /// A process that was stopped in the middle of a transaction frees what it has locked.
 const IDLE_TIMEOUT: Setting = ("idle_in_transaction_session_timeout", "60s");

@@ -7,12 +7,12 @@
 //! | `require` | yes | only with `sslrootcert` | |
 //! | `disable` | | | |
 //!
-//! Whoever names no mode gets `verify-full`, unless all hosts are this machine itself: then bytes leave it nowhere, and
-//! it is `disable`. libpq's `allow` and `prefer` are refused: anybody between the two can turn their encryption off.
+//! The default is `verify-full`, unless all hosts are this machine itself: then no bytes leave it, and the default is
+//! `disable`. libpq's `allow` and `prefer` are refused, because an attacker on the way can turn their encryption off.
 //!
 //! `sslrootcert` is a file with the certificates of trusted authorities; without it, or with the word `system`, those
-//! of this machine are trusted. `sslcert` and `sslkey` are files with a certificate of ours and its key, for
-//! servers that want one. All are PEM, and are read anew for each connection, so that renewed ones are taken up.
+//! of this machine are trusted. `sslcert` and `sslkey` are files with our certificate and its key, for servers that
+//! want one. All are PEM. Each connection reads them again, so it takes up renewed ones.
 
 mod verifier;
 
@@ -94,7 +94,7 @@ impl Tls {
             return SslMode::Disable;
         }
         match self.mode {
-            // libpq does so too: whoever names an authority wants it to count.
+            // libpq does so too: a URL that names an authority wants it to count.
             Some(SslMode::Require) if self.authorities.is_some() => SslMode::VerifyCa,
             Some(mode) => mode,
             None if is_local(config) => SslMode::Disable,
@@ -102,8 +102,8 @@ impl Tls {
         }
     }
 
-    /// By which ways the password may be proved to whoever answers. Sockets of this machine have no stranger
-    /// behind them.
+    /// The ways by which we may prove the password to the server that answers. Sockets of this machine have no
+    /// stranger behind them.
     pub(crate) fn ways(&self, config: &Config) -> LoginWays {
         let hosts = config.get_hosts();
         if !hosts.is_empty() && hosts.iter().all(|host| matches!(host, Host::Unix(_))) {
@@ -116,7 +116,7 @@ impl Tls {
         })
     }
 
-    /// What somebody should know who has chosen this for hosts elsewhere.
+    /// A warning about this mode for hosts other than this machine, if it needs one.
     pub(crate) fn warning(&self, config: &Config) -> Option<&'static str> {
         match self.mode(config) {
             _ if is_local(config) => None,
@@ -181,7 +181,7 @@ impl Tls {
             }
             return Ok(authorities);
         }
-        // Some machines trust certificates that nobody can read; the others count.
+        // Some machines trust certificates that cannot be parsed; the others count.
         authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if authorities.is_empty() {
             return Err(Error::invalid(

@@ -31,7 +31,7 @@ impl ServerCertVerifier for AnyName {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Verified<ServerCertVerified> {
-        // The name is looked at last: whoever fails there has passed everything else.
+        // The name is checked last: a certificate that fails there has passed everything else.
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -63,7 +63,7 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
-/// Whoever answers has the key of whatever certificate it shows. Enough against those who only listen.
+/// The server has the key of the certificate it shows, whichever that is. Enough against eavesdroppers.
 #[derive(Debug)]
 pub(super) struct AnyCertificate(WebPkiSupportedAlgorithms);
 
