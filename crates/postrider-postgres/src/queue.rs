@@ -6,11 +6,11 @@
 //! ```
 //!
 //! Who waits for whom, beyond `lock.rs`: a settle locks its rows, then its claims, then buckets of lanes
-//! (shared). A feed takes buckets alone, but only such that are free, and waits for nobody. A sweep passes
-//! over rows and claims that are in somebody's hands. A handler that acks in its own transaction locks its
-//! row, then a bucket (shared), and never a claim, however long it takes to commit. So nobody who holds a
-//! lock here waits for another that is held longer than a statement takes. One exception: after the limit of
-//! a key was lowered, whoever leaves a place empty has the bucket alone until it commits.
+//! (shared). A feed takes buckets alone, but only free ones, and never waits. A sweep passes over rows and
+//! claims that other transactions have locked. A handler that acks in its own transaction locks its
+//! row, then a bucket (shared), and never a claim, however long it takes to commit. So no transaction
+//! that holds a lock here waits for another that is held longer than a statement takes. One exception: after
+//! the limit of a key was lowered, a transaction that leaves a place empty has the bucket alone until it commits.
 
 mod cancel;
 mod claim;
@@ -40,7 +40,7 @@ use crate::ownership::lock::blamed;
 use crate::store::PostgresStore;
 use crate::wake::tell;
 
-/// How often a claim is tried whose token somebody else has drawn in the same microsecond.
+/// How often a claim is tried whose token another claim has drawn in the same microsecond.
 const CLAIM_TRIES: u32 = 5;
 
 impl QueueStore for PostgresStore {
@@ -71,7 +71,7 @@ impl QueueStore for PostgresStore {
         events: Vec<Arc<Event>>,
         ask: Ask,
     ) -> Result<(Option<i64>, Result<Claimed>)> {
-        // Nobody is woken: who is beside the feeder has the answer.
+        // This wakes no worker: the worker beside the feeder has the answer.
         let done = feed::feed(&self.inner, hold, &feed, Some(ask)).await?;
         let claimed = match done.claim {
             Some((claim, rows)) => {

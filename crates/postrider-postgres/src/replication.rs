@@ -160,7 +160,7 @@ impl Replication {
     ///
     /// Waits until all transactions have ended that run now, at most for as long as a call may take: then the
     /// error's kind is `Busy` or `Unavailable`, and the server removes what it has made of the slot. Nothing
-    /// is removed otherwise: whoever makes a slot and does not use it has to drop it.
+    /// is removed otherwise: a caller that makes a slot and does not use it has to drop it.
     pub(crate) async fn slot_create(&mut self, slot: &str, failover: bool) -> Result<NewSlot> {
         let what = format!("create the replication slot {slot}");
         let lock_timeout = format!("set lock_timeout = {}", self.commands.max().as_millis().max(1));

@@ -1,5 +1,5 @@
-//! The log as the server's write-ahead log tells it: transactions arrive when they commit, nobody asks for
-//! them.
+//! The log as the server's write-ahead log tells it: transactions arrive when they commit, without a
+//! query.
 //!
 //! ```text
 //!   slot ══ stream ══► follow ──► inbox ──► fetch: a window without a question to the server
@@ -8,15 +8,15 @@
 //!              confirmed: all that everybody can see by now in the table
 //! ```
 //!
-//! Why both can take turns is proved in `postrider_core::log`. Nothing depends on the stream: whoever reads
+//! Why both can take turns is proved in `postrider_core::log`. Nothing depends on the stream: a reader of
 //! the log reads the table whenever there is none, when it lags, and once a second anyway. So the slot is
 //! never held by a subscription that is slow, paused or gone, and one that is lost costs latency only.
 //!
 //! The stream tells of a commit as soon as that is on the server's own disk. Where commits wait for standbys
-//! as well, nobody can see it yet, and it may never come to be if the server ends now and a standby takes
-//! over. There only what is visible is taken, which costs a look at what is, for each window. Asked of the
-//! server itself (`synchronized_standby_slots`, from release 17 on) the same costs nothing here, but whoever
-//! runs it may not have.
+//! as well, no session can see it yet, and it may never come to be if the server ends now and a standby takes
+//! over. There only visible transactions are taken, which costs a look at the snapshot for each window.
+//! The server itself can do the same (`synchronized_standby_slots`, from release 17 on) at no cost here, but
+//! its operator may not have set it.
 
 mod budget;
 pub(crate) mod event;
@@ -78,7 +78,7 @@ pub enum Reading {
     },
 }
 
-/// What a stream has for somebody who stands at the newest tick.
+/// What a stream has for a reader at the newest tick.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// The table has to be read: there is no stream, it lags, or it is time to.
@@ -110,12 +110,12 @@ struct Shared {
     news: Notify,
     /// Something was taken.
     room: Notify,
-    /// Somebody wants to read.
+    /// A relay wants to read.
     wanted: Notify,
 }
 
 impl Wal {
-    /// Begins to follow the slot of a store, as soon as somebody holds shards.
+    /// Begins to follow the slot of a store, as soon as this process holds shards.
     pub(crate) fn begin(store: &Weak<Inner>) -> Self {
         let shared = Arc::new(Shared {
             inbox: Mutex::new(Inbox::new()),
@@ -131,12 +131,12 @@ impl Wal {
         Self { shared, _alive: alive }
     }
 
-    /// Somebody holds shards.
+    /// This process holds shards.
     pub(crate) fn want(&self) {
         self.shared.wanted.notify_one();
     }
 
-    /// Somebody looks.
+    /// A reader looks.
     pub(crate) fn look(&self) {
         self.shared.inbox().look();
     }
@@ -171,7 +171,7 @@ impl Wal {
         self.shared.inbox().doubt();
     }
 
-    /// Waits until there is something that nobody has looked at, nor been told of. Cancel safe.
+    /// Waits until something is there that no reader has looked at or heard of. Cancel safe.
     pub(crate) async fn news(&self) {
         let news = self.shared.news.notified();
         if self.shared.inbox().is_news() {

@@ -8,11 +8,11 @@
 //!   last id   which classes of rows there are          how far is written down         new positions, a new home
 //! ```
 //!
-//! Each step is a transaction of its own, so that a log of any size is adopted by statements that are short,
-//! and one who was interrupted goes on where he was. Nobody works on the store meanwhile, since it is not at
-//! home until the end. Producers need not wait: the first step lets those end who have drawn ids, and
-//! whatever is emitted after it has an id above the last one and an xid of this server, which no position
-//! covers. So only rows up to that id are renumbered, each exactly once: a row that has its new xid must not
+//! Each step is a separate transaction, so that short statements adopt a log of any size, and an interrupted
+//! adoption goes on where it was. No relay works on the store meanwhile, because it is not at home until the
+//! end. Producers need not wait: the first step lets transactions end that have drawn ids, and any event that
+//! is emitted after it has an id above the last one and an xid of this server, which no position covers.
+//! So only rows up to that id are renumbered, each exactly once: a row that has its new xid must not
 //! be classified by the old ones again, which is why the place that was reached is written in the transaction
 //! that reaches it.
 //!
@@ -114,7 +114,7 @@ pub(crate) async fn adopt(
     end(session, actor, &state).await.map(Some)
 }
 
-/// The state in which somebody left it, or that in which it begins. None if the store is at home.
+/// The state in which an earlier run left it, or the first state. None if the store is at home.
 async fn begin(session: &mut Session) -> Result<Option<State>> {
     let tx = session.begin().await?;
     tx.run("set local lock_timeout = '30s'", WHAT).await?;
@@ -133,7 +133,7 @@ async fn begin(session: &mut Session) -> Result<Option<State>> {
     Ok(Some(state))
 }
 
-/// Where all subscriptions stand. Takes their shards from whoever held them on the other server.
+/// The positions of all subscriptions. Takes their shards from the members that held them on the other server.
 async fn places(tx: &Tx<'_>) -> Result<Vec<Place>> {
     let mut places: Vec<Place> = Vec::new();
     for subscription in subscription_list(tx).await? {
@@ -235,7 +235,7 @@ async fn classify(
     Ok(Some((end, count)))
 }
 
-/// Writes the classes down, unless somebody else was faster, who has begun to renumber by now.
+/// Writes the classes down, unless another adopter was faster and has begun to renumber by now.
 async fn classified(session: &mut Session, classes: BTreeMap<String, i64>) -> Result<State> {
     let tx = session.begin().await?;
     let mut state = state_alone(&tx).await?;
@@ -313,7 +313,7 @@ async fn state_get(tx: &Tx<'_>) -> Result<Option<State>> {
     })
 }
 
-/// The state, which nobody else changes until the transaction ends.
+/// The state, which no other transaction changes until this one ends.
 async fn state_alone(tx: &Tx<'_>) -> Result<State> {
     lock_retention(tx).await?;
     state_get(tx).await?.ok_or_else(taken_over)

@@ -106,7 +106,7 @@ pub(crate) async fn dead_letter_discard(tx: &Tx<'_>, which: &DeadLetterQuery, ac
 }
 
 /// Dead letters that are about to be changed, with the locks of their subscriptions held. They were looked for
-/// before: somebody else may have changed some of them meanwhile, so that each change looks again.
+/// before the locks. Another transaction may have changed some of them meanwhile, so each change looks again.
 struct Letters {
     letters: Vec<Dead>,
     queues: Queues,
@@ -115,7 +115,7 @@ struct Letters {
 impl Letters {
     async fn lock(tx: &Tx<'_>, which: &DeadLetterQuery) -> Result<Self> {
         let found = dead_letter_find(tx, which, limits::PREVIEW_BYTES_MAX).await?;
-        // In one order for all, so that nobody waits for whom waits for them.
+        // In one order for all transactions, so that no two of them wait for each other.
         let subscriptions: BTreeSet<SubscriptionId> = found.iter().map(|dead| dead.subscription_id).collect();
         for id in subscriptions {
             lock_subscription(tx, id).await?;

@@ -60,7 +60,7 @@ impl Place {
 }
 
 /// The place from which `start` comes next. To be called under the locks that keep it true, and before the
-/// transaction has written anything or called this: whoever stores a snapshot must have an xid that is younger than it,
+/// transaction has written anything or called this: a transaction that stores a snapshot needs an xid younger than it,
 /// and only a transaction that has neither an xid nor looked before finds the next one.
 pub(crate) async fn place_of(tx: &Tx<'_>, start: Start) -> Result<Place> {
     if start == Start::Oldest {

@@ -1,6 +1,6 @@
 //! Who may do what with a store.
 //!
-//! Four roles that nobody logs in as; whoever works with the store is made a member of one (`grant shop_relay to ada`).
+//! Four roles without a login; a user that works with the store is made a member of one (`grant shop_relay to ada`).
 //! What each may do is in `sql/scripts/grants_*.sql`, and `tests/postgres/roles.txt` lists it as the server sees it.
 
 use postrider_core::{Error, Result};
@@ -8,7 +8,7 @@ use postrider_core::{Error, Result};
 use crate::log::turn::LEAVES;
 use crate::server::statement::Schema;
 
-/// A PostgreSQL name is cut off behind so many bytes, which would then be the name of somebody else.
+/// PostgreSQL cuts a name off behind so many bytes, and the rest could be the name of another role.
 const NAME_BYTES_MAX: usize = 63;
 const CREATE: &str = include_str!("../../sql/scripts/role_create.sql");
 
@@ -93,7 +93,7 @@ impl Roles {
     }
 
     /// The script that creates those that are absent and lets each do what it is for, and nothing else with this store.
-    /// To be run as the schema's owner, who may create roles, or after somebody else has created them.
+    /// To be run as the schema's owner, who may create roles, or after another role has created them.
     pub fn sql(&self) -> String {
         format!("begin;\n{}\ncommit;\n", self.statements())
     }
@@ -131,7 +131,7 @@ struct Quoted {
 }
 
 impl Quoted {
-    /// What would name everybody or nobody is no role.
+    /// Refuses names that mean every role or none.
     fn new(role: &str) -> Result<Self> {
         let is_name = !role.is_empty() && role.len() <= NAME_BYTES_MAX && !role.contains(char::is_control);
         // A `$` could end the block that a name is quoted in, and a backslash means something to old settings.

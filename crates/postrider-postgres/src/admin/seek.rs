@@ -17,7 +17,7 @@ use crate::settle::position::{SHARDS, position_newest, position_put, positions_a
 /// Moves all shards of a subscription and fences its owner.
 pub(crate) async fn subscription_seek(tx: &Tx<'_>, name: &str, to: Start, actor: &str) -> Result<Position> {
     lock_retention(tx).await?;
-    // Whoever settles has ended: what its rows refer to was visible before the place is looked for.
+    // Every settle has ended: the events its rows refer to were visible before the place is looked for.
     let subscription = subscription_lock(tx, name).await?;
     let id = subscription.id;
     let place = place_of(tx, to).await?;

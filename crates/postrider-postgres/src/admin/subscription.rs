@@ -17,7 +17,7 @@ use crate::settle::position::{SHARDS, position_put};
 /// Creates a subscription with its shards and its position.
 pub(crate) async fn subscription_create(tx: &Tx<'_>, new: &NewSubscription) -> Result<Subscription> {
     new.check()?;
-    // From here on retention removes nothing, and nobody else creates a subscription of this name.
+    // From here on retention removes nothing, and no other transaction creates a subscription of this name.
     lock_retention(tx).await?;
     if subscription_find(tx, &new.name).await?.is_some() {
         return Err(refusal::subscription_exists(&new.name));
@@ -107,7 +107,7 @@ pub(crate) async fn subscription_change(tx: &Tx<'_>, name: &str, change: &Change
         lanes_retune(tx, &changed).await?;
     }
     if limits[0].is_some() != limits[1].is_some() {
-        // Whoever feeds has to know whether keys have a limit.
+        // The feeder has to know whether keys have a limit.
         shards_free(tx, changed.id, None, ShardSet::ALL).await?;
     }
     Ok(changed)

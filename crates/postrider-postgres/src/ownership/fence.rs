@@ -36,8 +36,8 @@ pub(crate) async fn look_again(session: &Session, hold: &Hold) -> Result<Standin
     judge(hold, &session.query(sql!("ownership/fence/fence_shards"), &[&hold.subscription.id.0], WHAT).await?)
 }
 
-/// Refuses an owner that has lost a shard since. The subscription's lock is held, so that nobody can take over
-/// before the transaction ends.
+/// Refuses an owner that has lost a shard since. The subscription's lock is held, so no other member
+/// can take over before the transaction ends.
 pub(crate) async fn fence(tx: &Tx<'_>, hold: &Hold, known: i64) -> Result<Standing> {
     let row = tx.query_opt(sql!("ownership/fence/fence"), &[&hold.subscription.id.0], WHAT).await?;
     match row.as_ref().map_or(Ok(None), |row| standing_read(row, 0)).doing(WHAT)? {

@@ -25,19 +25,19 @@ use crate::server::session::{Ask, Tx};
 /// How long a table is waited for. Statements that want the table next wait behind this one.
 pub(crate) const LOCK_TIMEOUT: &str = "set local lock_timeout = '200ms'";
 
-/// Keeps positions from appearing below what retention is about to remove: taken by retention, and by whoever
-/// creates a subscription or moves it back.
+/// Keeps positions from appearing below what retention is about to remove. Retention takes it, and so does
+/// every transaction that creates a subscription or moves one back.
 pub(crate) async fn lock_retention(tx: &Tx<'_>) -> Result<()> {
     tx.query(sql!("ownership/lock/lock_retention"), &[], "wait for retention").await.map(drop)
 }
 
-/// For those who move a subscription, or change rows that are not theirs: alone.
+/// Exclusive, for transactions that move a subscription or change rows that another member owns.
 pub(crate) async fn lock_subscription(tx: &Tx<'_>, id: SubscriptionId) -> Result<()> {
     tx.query(sql!("ownership/lock/lock_subscription"), &[&id.0], "wait for the subscription").await.map(drop)
 }
 
 /// For an owner's settle: beside the settles of other owners, but never beside a change of the owner of its shards.
-/// Whoever takes them over waits for it and reads what it wrote.
+/// A member that takes them over waits for the settle and reads what it wrote.
 pub(crate) async fn lock_settle(tx: &Tx<'_>, id: SubscriptionId, member: MemberId) -> Result<()> {
     tx.query(sql!("ownership/lock/lock_settle"), &[&id.0, &member.0], "wait for the subscription")
         .await
@@ -63,13 +63,13 @@ pub(crate) struct Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Both are names that whoever connects may choose.
+        // The client chooses both names.
         let [role, application] = [&self.role, &self.application].map(|name| name.escape_debug());
         write!(f, "pid {} of role `{role}`, application `{application}`", self.pid)
     }
 }
 
-/// Those who keep others from some lock of the store, or have no business with one; a few at the most.
+/// Sessions that block others on a lock of the store, or have no business with one; a few at the most.
 pub(crate) async fn holders(ask: &impl Ask) -> Result<Vec<Holder>> {
     let what = "ask who holds locks";
     let rows = ask.ask(sql!("ownership/lock/lock_holders"), &[], what).await?;
@@ -84,8 +84,8 @@ pub(crate) async fn holders(ask: &impl Ask) -> Result<Vec<Holder>> {
     rows.iter().map(holder).collect::<Result<_, tokio_postgres::Error>>().doing(what)
 }
 
-/// Names those who hold locks, where something has failed because it waited too long for one. By another
-/// connection, since nobody may wait for this.
+/// Names the holders of locks in an error that comes from waiting too long for one. Asks on another
+/// connection, because no other work may wait for this.
 pub(crate) async fn blamed<T>(done: Result<T>, link: &Link) -> Result<T> {
     let Err(error) = done else { return done };
     if error.kind() != ErrorKind::Busy {

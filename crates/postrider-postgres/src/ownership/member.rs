@@ -14,8 +14,8 @@ use crate::server::migrate::SCHEMA_VERSION;
 use crate::server::session::Tx;
 use crate::server::values::For;
 
-/// Registers this process, and forgets those whose lease has run out. Whoever is forgotten by mistake learns it
-/// from its next beat.
+/// Registers this process, and forgets members whose lease has run out. A member that is forgotten by mistake
+/// learns it from its next beat.
 pub(crate) async fn member_join(tx: &Tx<'_>, name: &str, lease: Duration) -> Result<MemberId> {
     let what = "register this process";
     tx.query(sql!("ownership/member/migration_wait"), &[&tx.schema().name()], what).await?;

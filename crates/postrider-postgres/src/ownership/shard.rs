@@ -61,8 +61,8 @@ pub(crate) async fn shards_take(
     tx.query(sql!("ownership/shard/session_end_stale"), &[&id.0, &gone], "end what an owner has left open")
         .await?;
     lock_members(tx, id, &before.owners).await?;
-    // Whoever loses shards is forgotten, or spared if it has beaten just now: it cannot beat again and trust in a lease
-    // that did not protect them.
+    // A member that loses shards is forgotten, or spared if it has beaten just now: it cannot beat again and trust in
+    // a lease that did not protect them.
     tx.execute(sql!("ownership/shard/member_forget"), &[&gone, &member.0], WHAT).await?;
     // Read again: it may have been changed while the locks were waited for. Of owners that came in between no lock is
     // held, so that their shards are left to them.
@@ -83,7 +83,7 @@ pub(crate) async fn shards_take(
     shards.sort_unstable_by_key(|(shard, _)| *shard);
     let taken = ShardSet::of(shards.iter().map(|(shard, _)| *shard));
     let standing = fence_move(tx, id).await?;
-    // Ownership has changed: what is read from here on, nobody else changes.
+    // Ownership has changed: no other member changes the rows that are read from here on.
     reap(tx, id, taken).await?;
     let parked: Vec<Lane> = lanes_parked(tx, id, taken).await?;
     let places = position_newest(tx, id, SHARDS).await?;

@@ -1,4 +1,4 @@
-//! Ending a delivery that nobody wants any more.
+//! Ends a delivery that is not wanted any more.
 
 use postrider_core::store::{Cancelled, LetterId};
 use postrider_core::{Error, ErrorKind, EventId, Result, Subscription};
@@ -13,10 +13,10 @@ use crate::server::session::Tx;
 
 const WHAT: &str = "cancel a delivery";
 
-/// How often it is looked for before somebody has to try again.
+/// How often the delivery is looked for before the caller has to try again.
 const LOOKS_MAX: u32 = 5;
 
-/// Removes what waits, and notes it of what is in somebody's hands.
+/// Removes a delivery that waits, and marks one that a worker has in hand as cancelled.
 pub(super) async fn delivery_cancel(
     tx: &Tx<'_>,
     letter: &LetterId,
@@ -54,7 +54,7 @@ async fn remove(
     event: EventId,
 ) -> Result<Option<Cancelled>> {
     let id = subscription.id;
-    // Before the row: whoever takes the head away may be about to make this one the next.
+    // Before the row: a transaction that takes the head away may be about to make this row the next head.
     let lanes: Vec<_> = row.lane.clone().into_iter().collect();
     lanes_alone(tx, id, &lanes).await?;
     let locked = tx.query_opt(sql!("queue/letters/queued_unleased"), &[&id.0, &row.id.0], WHAT).await?;

@@ -52,7 +52,7 @@ pub(super) async fn claim(
         tx.commit(WHAT).await?;
         (claim, rows)
     };
-    // Nobody may wait for a session while another is held: a pooler may have but one.
+    // No call may wait for a session while it holds another, because a pooler may have only one.
     drop(session);
     claimed(store, subscription, &claim, &rows, HashMap::new()).await
 }

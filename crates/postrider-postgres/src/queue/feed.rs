@@ -101,7 +101,7 @@ struct Plan<'a> {
 
 struct Answers {
     standing: Standing,
-    /// Buckets of lanes from which nobody was taking a head away.
+    /// Buckets of lanes from which no transaction was taking a head away.
     taken: HashSet<i32>,
     /// The floors of the lanes that rows have entered, as far as they were seen.
     floors: Vec<Option<i64>>,
@@ -110,8 +110,8 @@ struct Answers {
 }
 
 impl Plan<'_> {
-    /// Flies, and again if nothing was done and that can be mended: the fence has moved and yet all shards
-    /// are the caller's, since somebody has paused or resumed; or somebody else has drawn the claim's token.
+    /// Flies, and flies again if nothing was done and that can be mended: an operator has paused or resumed,
+    /// which moves the fence and leaves all shards to the caller; or another claim has drawn the same token.
     async fn carry_out(&self, session: &mut Session, mut known: i64) -> Result<Answers> {
         let mut tries = 0;
         loop {

@@ -1,24 +1,23 @@
 //! Where the lanes of a queue begin, so that what is gone need not be walked over.
 //!
-//! An event that is done leaves entries behind in the indexes of its lane, and while somebody holds a
-//! snapshot nothing removes them. Whoever looks for the head of a lane, or for the next one, would meet all
-//! of them first. So it begins at the lane's **floor**: a turn before which the lane has no row and will
+//! An event that is done leaves entries behind in the indexes of its lane, and while a transaction holds
+//! a snapshot nothing removes them. A search for the head of a lane, or for the next one, would meet all of
+//! them first. So it begins at the lane's **floor**: a turn before which the lane has no row and will
 //! never have one.
 //!
 //! Why there is such a turn, where keys have an order and for events that are not delayed:
 //!
 //! 1. Turns are drawn from a sequence under the subscription's lock: by a feed, of which each lane has one at
-//!    a time, or by a replay, which is alone. Whoever comes next draws when that transaction has ended. So
-//!    what enters a lane has a larger turn than all that is or ever was in it.
+//!    a time, or by a replay, which is alone. The next feed or replay draws when that transaction has ended.
+//!    So a row that enters a lane has a larger turn than any row that is or ever was in it.
 //! 2. The head has the least turn of its lane: when it leaves, the least of those that wait becomes the next
 //!    one. A dead letter that holds its lane is its head; it has kept its turn, and has it again when it is
 //!    replayed. Any other letter that is replayed draws a new one.
-//! 3. So the turn of a head is a floor from the moment when somebody has seen it, as a row; and so is the
+//! 3. So the turn of a head is a floor from the moment when a transaction has seen its row; and so is the
 //!    turn of a row that enters an empty lane.
 //!
-//! Whoever takes a head away has seen its turn, and needs no memory: settles, and handlers that ack. Who
-//! feeds remembers what it saw at the last feed; the bound on that is in lanes, and those that are fed often
-//! stay.
+//! Settles, and handlers that ack, take a head away: they have seen its turn, and need no memory. A feeder
+//! remembers what it saw at the last feed; the bound on that is in lanes, and lanes that are fed often stay.
 //!
 //! What was seen is true for as long as the server does not crash: then feeds that were not flushed are
 //! undone, and their turns are drawn again. So this memory is bound to the connections that it is used on, as
@@ -129,7 +128,7 @@ impl Floors {
         (sessions, lanes.map(|lane| known.map_or(ALL, |known| known.get(lane))).collect())
     }
 
-    /// Takes in what a feed has seen, unless a connection was made anew meanwhile.
+    /// Takes in what a feed has seen, unless a connection was replaced meanwhile.
     pub(super) fn seen<'a>(
         &self,
         sessions: Sessions,

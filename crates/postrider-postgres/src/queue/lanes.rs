@@ -1,12 +1,12 @@
 //! Lanes of a queue: of the events of one key, one at a time, or as many as the limit of a key says.
 //!
-//! Two change who is first: whoever takes a head away looks for the next one, and whoever puts a row in looks
-//! whether somebody is there. Side by side each would see the world without the other: the one finds nobody
-//! who waits, the other somebody who is just leaving, and the new row would wait for nobody. So lanes have
-//! locks, by buckets of their keys: the first take them shared, the second alone. A feed must not wait for a
-//! handler's transaction, which may take its time: it takes what is free, and lets rows of other buckets
-//! wait. These lanes are looked at again, by the next sweep. People who replay or cancel have the time to
-//! wait, and take them alone.
+//! Two kinds of transaction change the head: one takes a head away and looks for the next row, the other puts
+//! a row in and looks for a head. Side by side, neither would see the other's change: the first finds no row
+//! that waits, the second finds a head that is just leaving, and the new row would wait without a head. So
+//! lanes have locks, by buckets of their keys: the first kind takes them shared, the second alone. A feed must
+//! not wait for a handler's transaction, which may take its time: it takes the free buckets, and lets rows of
+//! other buckets wait. The next sweep looks at these lanes again. A replay or a cancel has the time to wait,
+//! and takes them alone.
 //!
 //! Where keys have a limit and no order, a lane has as many heads as the limit says, and the same locks. So a
 //! claim need not count, and writes nothing more. A counter for each key would be one row that all claims and
@@ -59,8 +59,8 @@ pub(crate) async fn lanes_share(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Rest])
     tx.query(sql!("queue/lanes/queue_lane_share"), &[&id.0, &buckets], WHAT).await.map(drop)
 }
 
-/// The same alone, for those who put rows in or take such out that wait: they wait for whoever takes a head away, which
-/// may take as long as a handler's transaction. No row of these lanes that others wait for may be held before.
+/// The same alone, for a transaction that puts rows in or takes waiting rows out. It waits for any transaction that
+/// takes a head away, as long as a handler's may last. It must not yet hold a row of these lanes that others wait for.
 pub(crate) async fn lanes_alone(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]) -> Result<()> {
     if lanes.is_empty() {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) async fn lanes_alone(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane])
     tx.query(sql!("queue/lanes/queue_lane_alone"), &[&id.0, &buckets], WHAT).await.map(drop)
 }
 
-/// Those of some lanes from which nobody is just taking a head away, until the transaction ends; and the others.
+/// Those of some lanes from which no transaction is taking a head away, until this one ends; and the others.
 pub(super) async fn lanes_take(
     tx: &Tx<'_>,
     id: SubscriptionId,
@@ -92,7 +92,7 @@ pub(super) fn buckets_taken(rows: &[Row]) -> Result<HashSet<i32>> {
 }
 
 /// Gives each of the lanes the heads that it may have and has not, and says what is ready by that. Their
-/// buckets are held, alone or together with the subscription's lock: nobody else fills them.
+/// buckets are held, alone or together with the subscription's lock: no other transaction fills them.
 pub(crate) async fn lanes_next(
     tx: &Tx<'_>,
     subscription: &Subscription,
@@ -170,7 +170,7 @@ pub(crate) async fn lanes_retune(tx: &Tx<'_>, subscription: &Subscription) -> Re
     }
 }
 
-/// Lanes in which rows wait for nobody.
+/// Lanes in which rows wait without a head.
 pub(super) async fn lanes_headless(tx: &Tx<'_>, id: SubscriptionId) -> Result<Vec<Lane>> {
     let most = limits::SWEEP_ROWS_MAX as i64;
     let rows = tx.query(sql!("queue/lanes/queue_lane_headless"), &[&id.0, &most], WHAT).await?;
@@ -180,11 +180,11 @@ pub(super) async fn lanes_headless(tx: &Tx<'_>, id: SubscriptionId) -> Result<Ve
 /// What became of lanes that were looked at again.
 pub(super) struct Mended {
     pub(super) ready: Vec<Ready>,
-    /// Those from which somebody is just taking the head away.
+    /// Lanes from which another transaction is just taking the head away.
     pub(super) left: Vec<Lane>,
 }
 
-/// Looks at lanes again in which rows may wait for nobody.
+/// Looks again at lanes in which rows may wait without a head.
 pub(super) async fn lanes_mend(tx: &Tx<'_>, subscription: &Subscription, lanes: Vec<Rest>) -> Result<Mended> {
     let (free, left) = lanes_take(tx, subscription.id, lanes).await?;
     let left = left.into_iter().map(|rest| rest.lane).collect();

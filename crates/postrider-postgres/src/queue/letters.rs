@@ -62,7 +62,7 @@ async fn lanes_go_on(tx: &Tx<'_>, queues: &Queues, rows: &[Row], what: &str) -> 
     Ok(())
 }
 
-/// Makes of a block one row for each of its events, unless it is in somebody's hands.
+/// Splits a block into one row for each of its events, unless a worker has it in hand.
 pub(crate) async fn block_open(
     tx: &Tx<'_>,
     id: SubscriptionId,
@@ -117,7 +117,7 @@ pub(crate) async fn queue_cut(tx: &Tx<'_>, subscription: &Subscription, last_id:
     let none: Vec<i64> = Vec::new();
     tx.execute(sql!("queue/letters/claim_close"), &[&tokens, &rows, &events, &none], what).await?;
     let lanes: Vec<Rest> = lanes_headless(tx, id).await?.into_iter().map(Rest::all).collect();
-    // Not alone: somebody who has the bucket may wait for a row that is gone. Whoever feeds again looks at all lanes.
+    // Not alone: a transaction that has the bucket may wait for a row that is gone. The next feeder looks at all lanes.
     lanes_share(tx, id, &lanes).await?;
     lanes_next(tx, subscription, &lanes).await.map(drop)
 }

@@ -105,7 +105,7 @@ pub(crate) async fn results_of(tx: &Tx<'_>, event: EventId) -> Result<HashMap<Su
     rows.iter().map(read).collect::<Result<_, _>>().doing(WHAT)
 }
 
-/// How many events wait in the queues of some subscriptions, and how many are in somebody's hands.
+/// How many events wait in the queues of some subscriptions, and how many workers have in hand.
 pub(crate) async fn queued_counts(tx: &Tx<'_>, ids: &[i64]) -> Result<HashMap<SubscriptionId, (u64, u64)>> {
     let rows = tx.query(sql!("queue/look/queued_counts"), &[&ids], WHAT).await?;
     let count = |row: &Row, column| row.try_get::<_, i64>(column).map(|count| count.max(0) as u64);

@@ -1,4 +1,4 @@
-//! Giving back what nobody works on any more, and making ready whose time has come.
+//! Gives back rows that no worker works on any more, and makes rows ready whose time has come.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -33,8 +33,8 @@ pub(super) struct Cleaned {
     pub(super) due_from: Option<Timestamp>,
 }
 
-/// Sweeps a queue, and looks at lanes again in which rows may wait for nobody. Rows that are due are looked for from
-/// `due_from` on.
+/// Sweeps a queue, and looks again at lanes in which rows may wait without a head. Looks for due rows from `due_from`
+/// on.
 pub(super) async fn sweep(
     tx: &Tx<'_>,
     subscription: &Subscription,
@@ -49,7 +49,7 @@ pub(super) async fn sweep(
         swept.reaped +=
             u64::from(reap(tx, subscription, &Expired::read(row).doing(WHAT)?, &mut ready).await?);
     }
-    // From here on buckets are held alone, and nobody is waited for any more.
+    // From here on buckets are held alone, and the sweep waits for no other transaction.
     let mended = lanes_mend(tx, subscription, unsure).await?;
     ready.extend(mended.ready);
     swept.unsure = mended.left.len() as u64;
@@ -64,7 +64,7 @@ pub(super) async fn sweep(
     Ok(Cleaned { swept, ready, left: mended.left, due_from })
 }
 
-/// A claim whose lease has run out, which is locked; or rows of one that nobody works on any more.
+/// A claim whose lease has run out, which is locked; or rows of a claim that no worker works on any more.
 pub(super) struct Expired {
     pub(super) token: Token,
     pub(super) rows: Vec<i64>,
@@ -105,7 +105,7 @@ async fn reap(
     Ok(left == 0)
 }
 
-/// Frees rows of a claim that nobody has in hand just now.
+/// Frees rows of a claim that no handler has in hand just now.
 pub(super) async fn rows_free(
     tx: &Tx<'_>,
     subscription: &Subscription,
@@ -188,9 +188,9 @@ impl Due {
     }
 }
 
-/// Makes rows ready whose time has come; those that are not in their lanes enter them, unless somebody is
-/// just leaving these. How many they are, and where the next look begins: at the first that was left, or else
-/// where this one has ended.
+/// Makes rows ready whose time has come. Rows that are not in their lanes enter them, unless a head is just
+/// leaving the lane. Returns how many they are, and where the next look begins: at the first row that was
+/// left, or else where this look has ended.
 async fn come_due(
     tx: &Tx<'_>,
     subscription: &Subscription,

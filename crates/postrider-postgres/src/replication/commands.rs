@@ -21,7 +21,7 @@ pub(super) type Rows = Vec<Vec<Option<String>>>;
 pub(super) struct Commands {
     wire: Wire,
     max: Duration,
-    /// Whether an answer is still to come: then nobody knows what the next one answers.
+    /// Whether an answer is still to come: then it is unknown which command the next one answers.
     is_waiting: bool,
 }
 
@@ -91,7 +91,7 @@ impl Commands {
     }
 }
 
-/// Nobody has answered for so long.
+/// The server has not answered for so long.
 pub(super) fn late(what: &str, max: Duration) -> Error {
     Error::new(ErrorKind::Unavailable, format!("cannot {what}: the server has not answered for {max:?}"))
 }

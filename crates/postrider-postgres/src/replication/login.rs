@@ -124,7 +124,7 @@ impl Login<'_> {
             Some(end_point) if has_bound => {
                 (sasl::ChannelBinding::tls_server_end_point(end_point), sasl::SCRAM_SHA_256_PLUS)
             }
-            // Told apart, so that the server notices somebody between us who has removed the other offer.
+            // Told apart, so that the server notices a man in the middle that has removed the other offer.
             Some(_) if has_plain => (sasl::ChannelBinding::unrequested(), sasl::SCRAM_SHA_256),
             None if has_plain || has_bound => (sasl::ChannelBinding::unsupported(), sasl::SCRAM_SHA_256),
             _ => return Err(nonsense(self.what, "no way to prove a password that is known here")),

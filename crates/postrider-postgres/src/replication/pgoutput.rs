@@ -18,7 +18,7 @@
 //! Measured with a transaction of a million rows, a bare receiver and PostgreSQL 15, two rounds of each in
 //! one run, on a busy machine, and with version 2 values came as text instead of binary: the server then
 //! spilled nothing to its disk instead of 277 MB, had told all 4 s after the commit instead of 9 to 10 s, and
-//! the INSERT took 8.2 to 8.4 s instead of 6.2 to 6.9. It is off unless somebody wishes to spare the server's
+//! the INSERT took 8.2 to 8.4 s instead of 6.2 to 6.9. It is off unless an operator wishes to spare the server's
 //! disk: such transactions are read from the table in any case.
 //!
 //! Updates, deletes, truncates, types and origins are read, so that damage shows, and told as

@@ -16,7 +16,7 @@ use crate::error::from_code;
 /// What the server has refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Somebody else reads from the slot, or did until just now.
+    /// Another connection reads from the slot, or did until just now.
     SlotInUse,
     /// There is no such slot.
     SlotMissing,
@@ -32,7 +32,7 @@ pub(crate) enum Refusal {
     NotPermitted,
     /// The server runs with another `wal_level` than `logical`.
     WalLevelTooLow,
-    /// Whoever answers does not know what replication is: a pooler.
+    /// A pooler answers, which does not know what replication is.
     Pooled,
     /// No slot (`max_replication_slots`) or no sender (`max_wal_senders`) is free.
     Exhausted,

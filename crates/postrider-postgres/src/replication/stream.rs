@@ -9,7 +9,7 @@
 //!
 //! A server that hears nothing for `wal_sender_timeout` ends the connection, and keeps its log for us until
 //! we say that it may go. So a status goes out every second, whether or not there is anything new, as long as
-//! somebody waits in [`Stream::next`] or [`Stream::idle`]. Each status of the former asks for an answer, so
+//! a caller waits in [`Stream::next`] or [`Stream::idle`]. Each status of the former asks for an answer, so
 //! that a server which has nothing else to say tells about so often how far it has come. One that is silent
 //! for longer reads a large transaction, or is in trouble: which of them cannot be seen from here. A machine
 //! that is gone is noticed by the kernel within half a minute.
@@ -38,7 +38,7 @@ pub(crate) const STATUS_EVERY: Duration = Duration::from_secs(1);
 const STATUS_BYTES: u32 = 1 + 8 * 4 + 1;
 /// How long a server may take to end the stream. It sends the rest of a transaction first.
 const END_MAX: Duration = Duration::from_secs(5);
-/// A publication of the log has one table and its leaves; somebody else's may have more.
+/// A publication of the log has one table and its leaves; another program's may have more.
 const RELATIONS_MAX: usize = 1_024;
 /// Open transactions that may be told ahead: each is that of a connection, and larger than the server's memory for it.
 const AHEAD_MAX: usize = 4_096;
@@ -50,7 +50,7 @@ pub(crate) enum Said {
     Begin { commit_lsn: Lsn, xid: u32 },
     /// A row was inserted.
     Insert(Row),
-    /// The transaction is over: whoever has dealt with all of it may confirm `end_lsn`.
+    /// The transaction is over: a receiver that has dealt with all of it may confirm `end_lsn`.
     Commit { commit_lsn: Lsn, end_lsn: Lsn },
     /// No commit below this position is yet to come. May come within a transaction.
     Position(Lsn),
@@ -146,8 +146,8 @@ impl Stream {
         }
     }
 
-    /// Sends statuses on time and does nothing else: for whoever has no room for more. It does not read, so
-    /// that what the server has sent waits where it is; a server that asks for a status gets the next one,
+    /// Sends statuses on time and does nothing else: for a caller that has no room for more. It does not read, so
+    /// the bytes that the server has sent wait where they are; a server that asks for a status gets the next one,
     /// which comes soon enough. Ends with an error only, and nothing is lost if it is dropped.
     pub(crate) async fn idle(&mut self) -> Result<()> {
         loop {
@@ -161,8 +161,8 @@ impl Stream {
 
     /// What the server may forget, from the next status on. Never goes back.
     ///
-    /// A server that is shut down waits until all that it has sent is confirmed: whoever has nothing left to do should
-    /// confirm the [`position`](Stream::position), too.
+    /// A server that is shut down waits until all that it has sent is confirmed: a receiver with nothing left to do
+    /// should confirm the [`position`](Stream::position), too.
     pub(crate) fn confirm(&mut self, lsn: Lsn) {
         self.confirmed = self.confirmed.max(lsn);
     }
@@ -317,7 +317,7 @@ impl Stream {
                 self.remember(Arc::new(relation))?;
                 return Ok(None);
             }
-            // Of a part that is undone some rows may have been told: whoever reads the table does not find them.
+            // Of a part that is undone some rows may have been told: a reader of the table does not find them.
             Change::BlocksAbort { .. } | Change::BlockStop | Change::Other => return Ok(None),
         }))
     }

@@ -1,7 +1,7 @@
 //! Messages of the protocol over a socket: a letter, a length, a body.
 //!
-//! Everything that is under way lies in buffers here and nothing in futures, so that whoever stops waiting
-//! loses no byte.
+//! Everything that is under way lies in buffers here and nothing in futures, so a caller that stops
+//! waiting loses no byte.
 
 use std::future::poll_fn;
 use std::io;
@@ -24,7 +24,7 @@ const ROOM_BYTES_MIN: usize = 16 << 10;
 /// The server makes nothing longer than 1 GiB, and adds a header to it.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 10);
 /// What is kept of a message. An event that keeps its limits takes a third of it; the rest of a longer
-/// message is dropped as it comes, because whoever may write events could fill the memory otherwise.
+/// message is dropped as it comes, because a producer could fill the memory otherwise.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// One message.

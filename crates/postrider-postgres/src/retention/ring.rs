@@ -6,9 +6,9 @@
 //!      emptied when old, oldest first   └ next: must be empty
 //! ```
 //!
-//! Any relay may turn it, one at a time. Producers notice nothing: their next id lies further on. If nobody
-//! turns it, for a week or because a subscription pins the next leaf, the current one grows, and nothing else
-//! happens.
+//! Any relay may turn it, one at a time. Producers notice nothing: their next id lies further on. If no
+//! relay turns it, for a week or because a subscription pins the next leaf, the current one grows, and nothing
+//! else happens.
 
 use std::time::Duration;
 

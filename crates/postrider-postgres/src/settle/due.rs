@@ -37,7 +37,7 @@ pub(crate) async fn fetch_due(
     let in_memory: Vec<i64> = loaded.iter().map(|event| event.0).collect();
     let heads = room.events.min(HEADS_MAX) as i64;
     let followers = (limits::RUN_EVENTS_MAX - 1) as i64;
-    // Usually all shards are held, and then nobody need look at a row's.
+    // Usually all shards are held, and then the statement need not look at a row's shard.
     let shards = (hold.shards.len() < usize::from(SHARDS)).then(|| hold.set().0 as i64);
     let next: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&id, &shards];
     let due: [&(dyn tokio_postgres::types::ToSql + Sync); 5] = [&id, &in_memory, &heads, &followers, &shards];
@@ -146,7 +146,7 @@ fn runs(read: Vec<Found>, mut events: HashMap<EventId, Event>) -> Vec<Run> {
             _ if row.place == 0 => {
                 runs.push((row.run, Run { lane: row.lane, parks: row.parks, rows: vec![due] }));
             }
-            // Its head is gone: it stays until somebody mends that.
+            // Its head is gone: the run stays until an operator mends that.
             _ => {}
         }
     }

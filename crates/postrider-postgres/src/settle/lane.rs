@@ -28,8 +28,8 @@ pub(crate) async fn lane_advance(tx: &Tx<'_>, id: SubscriptionId, lanes: &[Lane]
     empty.iter().map(lane_read).collect::<Result<_, _>>().doing(what)
 }
 
-/// All parked lanes of some shards, for their new owner. A lane that has lost its head gets one: nobody else
-/// would ever look at it again.
+/// All parked lanes of some shards, for their new owner. A lane that has lost its head gets one,
+/// because no other code would ever look at it again.
 pub(crate) async fn lanes_parked(tx: &Tx<'_>, id: SubscriptionId, shards: ShardSet) -> Result<Vec<Lane>> {
     let is_ours = |lane: &Lane| shards.contains(Shard::of(Some(&lane.key), EventId(0), SHARDS));
     let what = "read the parked keys";

@@ -142,8 +142,8 @@ fn position_read(row: &Row) -> Result<ShardPosition, tokio_postgres::Error> {
     })
 }
 
-/// A moment of which only is kept what was visible: reading goes on behind the last id, so that nobody asks
-/// where the window's rows begin.
+/// A moment reduced to its snapshot. Reading goes on behind the last id, so no reader asks where the window's
+/// rows begin.
 fn seen(snapshot: Snapshot) -> Tick {
     Tick { snapshot, ..Tick::start() }
 }

@@ -1,8 +1,8 @@
 //! Waiting for producers instead of asking for their events: who may sleep, and why nothing is slept through.
 //!
 //! `NOTIFY` in every commit is out of the question: such commits wait for each other, which cut sixteen
-//! producers from 8,100 events a second to 3,000. So producers notify only while somebody sleeps, and an
-//! advisory lock says whether:
+//! producers from 8,100 events a second to 3,000. So producers notify only while a relay sleeps, and an
+//! advisory lock says whether one does:
 //!
 //! ```text
 //!   producer, after each statement that emits          relay at rest, on a connection of its own that listens
@@ -22,8 +22,8 @@
 //!
 //! - *T got it before the sentry did.* T keeps it until it ends, and the server makes a commit visible before
 //!   it releases locks. So the sentry got the lock after T's end: the look would have seen the event.
-//! - *T did not get it.* T notifies when it commits, whoever held the lock then. The sleeper has listened
-//!   since before the look, so that it is told.
+//! - *T did not get it.* T notifies when it commits, whichever session held the lock then. The sleeper has
+//!   listened since before the look, so it hears that.
 //! - *T got it after the sentry did.* Then the sentry had given it back or has died. A sentry gives it back
 //!   because it was notified, which ends its own sleep, and says `open` afterwards, which ends the sleep of
 //!   those it guarded. If it has died, its own sleep is over anyway, and those it guarded sleep on until
@@ -40,11 +40,11 @@
 //!
 //! # What it costs
 //!
-//! While nobody sleeps, 3 µs a statement. Each sleep ends with one notification, and one `open`. A sentry
+//! While no relay sleeps, 3 µs a statement. Each sleep ends with one notification, and one `open`. A sentry
 //! whose process is stopped would make every commit notify; the server ends its session after four longest
 //! rests.
 //!
-//! Behind a pooler that gives each transaction another connection, nobody would hear a notification, and a
+//! Behind a pooler that gives each transaction another connection, no relay would hear a notification, and a
 //! lock would be left behind: there the store is polled. For poolers that are not noticed as such, a new
 //! connection first has to hear a word that another one has sent.
 
@@ -123,7 +123,7 @@ enum Found {
     Guarded,
     /// An emit is under way.
     Open,
-    /// Nobody would notify.
+    /// No producer would notify.
     Absent,
 }
 
@@ -131,7 +131,7 @@ enum Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guard {
     Off,
-    /// A statement was sent whose answer nobody has waited for.
+    /// A statement was sent, and its caller did not wait for the answer.
     Unsure,
     /// Since this many wakes.
     On(u64),
@@ -177,7 +177,7 @@ impl Sentry {
         if let Err(error) = line.disarm_aloud(&mut guard).await {
             debug!(%error, "could not give the lock of wakes back; the server will");
         }
-        // Whoever sleeps in this process has relied on it too.
+        // Sleepers in this process have relied on it too.
         line.heard.send_modify(|heard| heard.wakes += 1);
     }
 }
@@ -208,7 +208,7 @@ impl Post {
         }
     }
 
-    /// No watch for a while, and no connection that nobody needs.
+    /// No watch for a while, and no connection that has no use.
     fn poll(&mut self, why: Said, store: &Inner) -> Option<Watch> {
         self.line = None;
         let again = if why == Said::Deaf { TRY_EVERY } else { LOOK_EVERY };
@@ -314,7 +314,7 @@ impl Line {
                 let opened = found == Found::Guarded && heard.opens != before.opens;
                 heard.ended || heard.wakes != before.wakes || opened
             };
-            // If nobody is left to hear anything, the watch is over too.
+            // If the line that hears is gone, the watch is over too.
             let _ = hears.wait_for(is_over).await;
         });
         Ok((found, watch))
@@ -375,8 +375,8 @@ impl Line {
     }
 }
 
-/// Moves a connection's bytes until it ends, and gives the lock back whenever somebody is woken: at once,
-/// since from then on every commit of a producer would notify for nothing. Readers are woken first.
+/// Moves a connection's bytes until it ends, and gives the lock back whenever a sleeper is woken: at once,
+/// because from then on every commit of a producer would notify for nothing. Readers are woken first.
 async fn serve(connection: Connection, line: Weak<Line>) {
     let Some(hears) = line.upgrade().map(|line| line.heard.subscribe()) else { return };
     tokio::select! {

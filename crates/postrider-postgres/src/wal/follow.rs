@@ -31,7 +31,7 @@ const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often it is found out what may be confirmed.
 const CONFIRM_EVERY: Duration = Duration::from_secs(1);
-/// How often it is found out whether what nobody takes has waited for too long.
+/// How often the follower checks whether transactions that no reader takes have waited for too long.
 const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_millis(100);
 
 /// Until the store is gone.
@@ -76,8 +76,8 @@ pub(super) async fn run(store: Weak<Inner>, shared: Arc<Shared>, mut gone: watch
     }
 }
 
-/// Whether anybody would go by the stream. Those who feed queues read the table, and a slot that nobody
-/// follows only keeps the server from removing its log.
+/// Whether any reader would go by the stream. Feeders of queues read the table, and a slot without a follower
+/// only keeps the server from removing its log.
 fn is_wanted(store: &Weak<Inner>) -> bool {
     store.upgrade().is_some_and(|store| !store.holdings.all_feed())
 }
@@ -159,7 +159,7 @@ struct Following<'a> {
     events: EventReader,
     /// The slot, if it is new and the table was not read up to where it begins.
     new: Option<String>,
-    /// None while somebody looks.
+    /// None while a look is under way.
     budget: Option<Budget>,
 }
 

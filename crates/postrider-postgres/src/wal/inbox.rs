@@ -15,7 +15,7 @@ pub(super) const TRANSACTION_ROWS_MAX: usize = 10_000;
 pub(super) const TRANSACTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Rows of one window.
 const WINDOW_ROWS: usize = 4_000;
-/// How long what has arrived waits for somebody while there is no room for more.
+/// How long arrived transactions wait for a reader while there is no room for more.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Transactions between the last one that was decoded and those that a tick sees, beyond which the table is
 /// read: ticks are written with each settle.
@@ -61,7 +61,7 @@ pub(super) struct Inbox {
     bytes: usize,
     /// Not waiting any more, and not known to be visible.
     gone: Vec<(Xid, Lsn)>,
-    /// How many have arrived, how many somebody has looked at, and of how many somebody was told.
+    /// How many have arrived, how many of them a reader has looked at, and how many were announced.
     arrived: u64,
     looked: u64,
     told: u64,
@@ -109,7 +109,7 @@ impl Inbox {
         self.arrived += 1;
     }
 
-    /// Whether more may be put. What nobody takes in time is discarded.
+    /// Whether more may be put. Transactions that no reader takes in time are discarded.
     pub(super) fn has_room(&mut self) -> bool {
         if self.rows < ROWS_MAX && self.bytes < BYTES_MAX {
             self.full_since = None;
@@ -146,7 +146,7 @@ impl Inbox {
         (self.unread, self.target) = (true, None);
     }
 
-    /// Whether somebody goes by the stream.
+    /// Whether a reader goes by the stream.
     pub(super) fn is_followed(&self) -> bool {
         self.streaming && !self.unread
     }
@@ -155,8 +155,8 @@ impl Inbox {
         self.generation
     }
 
-    /// Whether there is something that nobody has looked at. It is said once: whoever has no room, or works
-    /// for a queue, does not look, and would be told for ever.
+    /// Whether there is something that no reader has looked at. Says so once, because a reader that has no
+    /// room, or works for a queue, does not look, and would hear of it for ever.
     pub(super) fn is_news(&mut self) -> bool {
         let is_news = self.arrived != self.looked && self.arrived != self.told;
         self.told = self.arrived;
@@ -167,7 +167,7 @@ impl Inbox {
         !self.waiting.is_empty()
     }
 
-    /// Somebody looks: only what arrives from now on, or is left over by it, is news.
+    /// A reader looks: only transactions that arrive from now on, or that it leaves over, are news.
     pub(super) fn look(&mut self) {
         self.looked = self.arrived;
     }
@@ -186,7 +186,7 @@ impl Inbox {
         self.join();
     }
 
-    /// See [`super::Wal::was_read`]. What is gone must be seen, since nobody will be told of it again. A
+    /// See [`super::Wal::was_read`]. `to` must see what is gone, because the inbox does not tell of it again. A
     /// stream that has come no further than the log had two looks ago is not waited for.
     pub(super) fn was_read(&mut self, before: u64, to: &Snapshot, written: Lsn) {
         let lags = self.position < self.written[1];
@@ -254,8 +254,8 @@ impl Inbox {
         }
     }
 
-    /// What may be confirmed now that all below `position` was decoded, and `visible` is visible: whoever
-    /// begins anew finds everything before it in the table.
+    /// What may be confirmed now that all below `position` was decoded, and `visible` is visible: a relay that
+    /// starts over finds everything before it in the table.
     pub(super) fn confirmable(&mut self, position: Lsn, visible: &Snapshot) -> Lsn {
         self.gone.retain(|(xid, _)| !visible.sees(*xid));
         let waiting = self.waiting.iter().filter(|decoded| !visible.sees(decoded.xid));
@@ -305,7 +305,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// One that is followed by somebody who sees everything below 100.
+    /// An inbox whose reader sees everything below 100.
     fn followed() -> Inbox {
         let mut inbox = Inbox::new();
         inbox.begin(None);

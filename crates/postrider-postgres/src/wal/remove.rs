@@ -8,7 +8,7 @@ use crate::store::Inner;
 
 const WHAT: &str = "remove the slot";
 
-/// Removes the slot and the publication of a store; their names. Nobody may follow the slot.
+/// Removes the slot and the publication of a store; their names. No relay may follow the slot.
 pub(crate) async fn source_drop(store: &Inner, actor: &str) -> Result<Vec<String>> {
     let publication = store.options.schema.name().to_owned();
     let (slot, look) = slot::look(store, &publication).await?;

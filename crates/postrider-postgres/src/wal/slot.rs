@@ -1,8 +1,8 @@
-//! The publication and the slot: made when they are absent, taken over from one who is gone, never kept
+//! The publication and the slot: made when they are absent, taken over from a relay that is gone, never kept
 //! without need.
 //!
 //! The publication comes first: a slot decodes with the catalog of the moment it decodes, and one of an
-//! earlier moment would be refused for ever. A slot that is made or made anew begins somewhere in the log;
+//! earlier moment would be refused for ever. A slot that is made or replaced begins somewhere in the log;
 //! what came before it is in the table, and the snapshot that comes with the slot says what that is.
 
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use crate::server::values::SnapshotValue;
 use crate::store::Inner;
 
 const WHAT: &str = "prepare to follow the write-ahead log";
-/// Whoever follows a slot says every second that it lives.
+/// The follower of a slot says every second that it lives.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// How often people are told what a slot that is being made waits for.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
-/// Somebody else who follows the slot, as seen by one who would like to.
+/// Another follower of the slot, as seen by a relay that would like to follow it.
 pub(super) struct Other {
     pid: i32,
     said: String,
@@ -63,7 +63,7 @@ pub(super) enum Slot {
     Foreign,
     /// The server has let go of what it needs.
     Lost,
-    /// It was made, and nobody has read the log up to where it begins; or it was given up.
+    /// It was made, and no relay has read the log up to where it begins; or it was given up.
     Unused,
     Fit,
 }
@@ -104,7 +104,7 @@ pub(super) async fn prepare(
     Ok(Ready { slot, publication, must_see })
 }
 
-/// Whether the server keeps so much for a slot that it is to be made anew. One that is to be left is refused.
+/// Whether the server keeps so much for a slot that it is to be replaced. A slot that is to be left is refused.
 async fn over_budget(store: &Inner, slot: &str) -> Result<bool> {
     let mut budget = Budget::of(&store.options, slot);
     if budget.over == OverBudget::Alarm {
@@ -160,7 +160,7 @@ pub(super) async fn look(store: &Inner, publication: &str) -> Result<(String, Lo
         ));
     }
     let tx = session.begin().await?;
-    // After a failover nobody else may have been here yet. Who this process believes to be is told to it with
+    // After a failover no other process may have been here yet. Who this process believes to be is told to it with
     // its shards.
     identify(&tx, &store.options).await?;
     let number: i64 = tx.query_one(sql!("wal/slot_name"), &[], WHAT).await?.try_get(0).doing(WHAT)?;
@@ -294,7 +294,7 @@ async fn create(
     Ok(seen)
 }
 
-/// Has the next one who wants to follow the slot make it anew, if an error says that it will never do: the
+/// Has the next relay that wants to follow the slot replace it, if an error says that it will never do: the
 /// plugin looks for the publication as of the moment of each change, and there was a moment without.
 pub(super) async fn give_up(store: &Inner, slot: &str, error: &Error) -> Result<()> {
     if refusal(error) != Some(Refusal::PublicationMissing) {
@@ -327,7 +327,7 @@ async fn tell_blockers(store: &Inner, slot: &str) -> Result<()> {
     Ok(())
 }
 
-/// Why a slot cannot be followed, in words. One that the server has given up is made anew by the next attempt.
+/// Why a slot cannot be followed, in words. The next attempt replaces a slot that the server has given up.
 pub(super) fn explained(slot: &str, error: Error) -> Error {
     match refusal(&error) {
         Some(Refusal::SlotInUse) => {

@@ -202,7 +202,7 @@ fn agrees(told: &Told, read: &Change) -> bool {
     }
 }
 
-/// Looks at every value of a row, as whoever gets it does.
+/// Looks at every value of a row, as its receiver does.
 fn look(change: &Change) {
     if let Change::Insert { columns, .. } = change {
         assert_eq!(columns.iter().count(), columns.len());

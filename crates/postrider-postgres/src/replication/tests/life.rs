@@ -7,7 +7,7 @@ use postrider_testkit::tcp_proxy::{Counting, Proxy, Side};
 
 use super::*;
 
-/// The same store with a server that gives up whoever is silent for a second.
+/// The same store with a server that gives up a client that is silent for a second.
 fn impatient(scene: &Scene) -> PostgresOptions {
     let url = format!("{}?options=-c%20wal_sender_timeout%3D1s", scene.database.url);
     PostgresOptions::from_url(&url).unwrap()

@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 use super::*;
 
-/// What the certificate of the server is for. Nobody resolves it: the address is given beside it.
+/// What the certificate of the server is for. It is never resolved: the address is given beside it.
 const NAME_OF_SERVER: &str = "db.postrider.test";
 const HBA: &str = "\
 local all postgres trust
