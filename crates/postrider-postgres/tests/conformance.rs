@@ -48,7 +48,7 @@ impl PostgresRig {
         Self::with(database.url.clone(), database, store)
     }
 
-    /// As somebody who owns nothing and has the roles that the suite needs, beside one who has planted what he could.
+    /// As a login that owns nothing and has the roles that the suite needs, in a database with planted objects.
     async fn by_roles(version: Version) -> Self {
         let Self { database, store, .. } = Self::owning(planted(version)).await;
         let roles = Roles::new("postrider", &database.name).expect("a good name");
@@ -91,7 +91,7 @@ impl PostgresRig {
     }
 }
 
-/// A database with functions and operators in it that nobody must call: each raises an error.
+/// A database with functions and operators in it that no statement must call: each raises an error.
 fn planted(version: Version) -> Database {
     static V15: OnceLock<Database> = OnceLock::new();
     static V18: OnceLock<Database> = OnceLock::new();
@@ -245,7 +245,7 @@ mod postgresql_15_pooled {
     postrider_testkit::queue_conformance_tests!(PostgresRig::pooled(Version::V15, pooler()).await);
 }
 
-/// Whoever holds the only session and waits for another waits for ever.
+/// A call that holds the only session and waits for another waits for ever.
 mod postgresql_18_pooled_by_one {
     use super::*;
 

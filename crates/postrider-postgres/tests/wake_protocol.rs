@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Forgets what nobody asks for any more, so that there are fewer worlds.
+    /// Forgets flags that no step asks for any more, so that there are fewer worlds.
     fn forget(&mut self) {
         for relay in self.relays.iter_mut().filter(|relay| relay.phase == Phase::Polls) {
             (relay.woken, relay.opened) = (false, false);

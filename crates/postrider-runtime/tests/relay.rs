@@ -355,7 +355,7 @@ async fn a_deleted_subscription_disturbs_no_other_and_is_served_again_when_it_is
     store.subscription_create(subscription()).await.unwrap();
     tokio::time::sleep(SECOND * 10).await; // tidy: sleep because time is simulated
     assert_eq!(*anew.lock().unwrap(), [1, 1, 2], "it begins at the start, as it was created");
-    // At once, so that nobody has seen that it was gone.
+    // At once, so the relay has not seen that it was gone.
     store.subscription_delete("s", "tester").await.unwrap();
     store.subscription_create(subscription()).await.unwrap();
     tokio::time::sleep(SECOND * 10).await; // tidy: sleep because time is simulated

@@ -1,4 +1,4 @@
-//! Ticks are emitted on time and once, whoever of several relays is faster, slower or killed.
+//! Ticks are emitted on time and once, whichever of several relays is faster, slower or killed.
 //!
 //! Time is paused and jumps from timer to timer, so that nothing here waits.
 
@@ -66,7 +66,7 @@ async fn pass(time: Duration) {
     tokio::time::sleep(time).await; // tidy: sleep because time is simulated
 }
 
-/// Stops whoever calls at one moment, for good, and says so.
+/// Stops a caller at one moment, for good, and says so.
 struct StopAt {
     call: &'static str,
     when: When,
@@ -132,7 +132,7 @@ async fn several_relays_emit_each_tick_once() {
     assert_no_gap_and_no_repeat(&store, 59).await;
 }
 
-/// Fault 73: a schedule fires twice, or not at all, when whoever was about to fire it is killed.
+/// Fault 73: a schedule fires twice, or not at all, when the relay that was about to fire it is killed.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_is_killed_at_a_tick_neither_repeats_nor_loses_it() {
     for when in [When::Before, When::After] {

@@ -1,4 +1,4 @@
-//! A repeated emit is harmless, whoever repeats it and whenever.
+//! A repeated emit is harmless, whichever producer repeats it and whenever.
 
 use postrider_core::{ErrorKind, emit};
 use postrider_postgres::tokio_postgres::IsolationLevel;

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `atomic` | an event exists if and only if its transaction committed |
 //! | `order` | a transaction's number is fetched before its first id; ids come in the order of the events |
-//! | `idempotency` | a repeated emit is harmless, whoever repeats it and whenever |
-//! | `unique` | a key is taken for a period, and given up to whoever replaces |
+//! | `idempotency` | a repeated emit is harmless, whichever producer repeats it and whenever |
+//! | `unique` | a key is taken for a period, and given up to an emit that replaces |
 //! | `fidelity` | what is emitted is what is stored |
 //! | `sql` | whatever types a client gives its parameters, an event is what they say; limits hold for plain SQL |
 //! | `libraries` | the same holds with every client library |

@@ -1,7 +1,7 @@
 //! A transaction's number is fetched before its first id is drawn, and ids come in the order of the events.
 //!
-//! Of the first it is hard to see the opposite, since both happen within one statement. So somebody locks the
-//! sequence: whoever emits stops where it would draw an id, and the server tells whether it has a number by then.
+//! The opposite of the first is hard to see, because both happen within one statement. So the test locks the
+//! sequence: an emit stops where it would draw an id, and the server tells whether it has a number by then.
 
 use std::future::Future;
 

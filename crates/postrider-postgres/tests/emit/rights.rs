@@ -1,4 +1,4 @@
-//! A producer can emit and nothing else, and nobody can make the function `emit` do anything else.
+//! A producer can emit and nothing else, and no role can make the function `emit` do anything else.
 
 use std::time::Duration;
 

@@ -285,8 +285,8 @@ pub(crate) fn order(key: impl std::fmt::Display) -> NewEvent {
     Event::new("order").kind("order.created").key(key).payload("{}")
 }
 
-/// Returns when the server's process `pid` waits for a lock of the kind; whoever asks again asks the server, which
-/// is wait enough.
+/// Returns when the server's process `pid` waits for a lock of the kind. The loop needs no pause, because each
+/// turn asks the server.
 pub(crate) async fn wait_for_lock(observer: &Client, pid: i32, kind: &str) {
     loop {
         let sql = "select 1 from pg_locks where pid = $1 and not granted and locktype = $2";

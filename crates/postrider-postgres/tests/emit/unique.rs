@@ -1,4 +1,4 @@
-//! A key is taken for a period, by one of those who want it, and given up to whoever replaces.
+//! One of the emits that want a key takes it for a period, and gives it up to an emit that replaces.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use crate::scene::Scene;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Somebody waits for retention's lock, or for a subscription's.
+/// A session waits for retention's lock, or for a subscription's.
 const ADVISORY_WAIT: &str =
     "select exists (select from pg_locks where not granted and locktype = 'advisory')";
 

@@ -20,7 +20,7 @@ on_each_version!(
     a_lock_of_somebody_else_is_told_with_its_holder,
 );
 
-/// What nobody of these may do: whoever may could give himself the rest.
+/// Statements that none of these roles may run: a role that may could give itself the rest.
 const TO_ALL: &[&str] = &[
     "create table postrider.mine (a int)",
     "create function postrider.mine() returns int language sql return 1",

@@ -39,7 +39,7 @@ on_each_version!(
     a_role_that_may_not_create_roles_is_told_so,
 );
 
-/// A store with its roles, and somebody who logs in as each.
+/// A store with its roles, and a login for each.
 pub(crate) struct Cast {
     pub(crate) scene: Scene,
     pub(crate) roles: Roles,
@@ -73,7 +73,7 @@ impl Cast {
         client
     }
 
-    /// What the server lets a role do with objects of the schema, whoever has granted it.
+    /// Rights on objects of the schema that the server gives a role, whichever role has granted them.
     fn rights(&self, kind: RoleKind) -> String {
         let (role, word) = (self.roles.name(kind), kind.word());
         let mut lines: BTreeMap<String, String> = BTreeMap::new();

@@ -11,7 +11,7 @@ use postrider_core::Store;
 use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_testkit::postgres::{Database, Version, shared};
 
-/// Set to anything, it makes the test write the file anew.
+/// Set to anything, it makes the test write the file again.
 const RENEW: &str = "POSTRIDER_RENEW_SCHEMA";
 const FILE: &str = "sql/migrations/schema.sql";
 

@@ -9,7 +9,7 @@ use postrider_postgres::{PostgresOptions, PostgresStore};
 use postrider_testkit::postgres::{Server, Settings, Version};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// What the certificate of the server is for. Nobody resolves it: the address is given beside it.
+/// The name in the server's certificate. No resolver looks it up, because the address is given beside it.
 const NAME: &str = "db.postrider.test";
 /// Plain connections are for the tests' own questions; everybody else has to come encrypted.
 const HBA: &str = "\
@@ -96,7 +96,7 @@ impl Rig {
         self.folder.join(name).display().to_string()
     }
 
-    /// The server under a name that nobody resolves, and more parameters.
+    /// The server under a name that is never resolved, and more parameters.
     fn url(&self, user: &str, name: &str, parameters: &str) -> String {
         let port = self.server.address().port();
         format!("postgres://{user}@{name}:{port}/postgres?hostaddr=127.0.0.1&{parameters}")
@@ -172,7 +172,7 @@ async fn an_unknown_authority_is_refused(version: Version) {
     }
     let impostor = format!("sslmode=verify-full&sslrootcert={}", rig.file("impostor.pem"));
     refused(&rig.url("app", NAME, &impostor), "BadSignature", "sslrootcert=FILE").await;
-    // Encrypted, and whoever answers will do.
+    // Encrypted, and any server will do.
     open(&rig.url("app", NAME, "sslmode=require")).await.unwrap();
 }
 
@@ -228,8 +228,8 @@ async fn a_server_without_tls_is_told_apart(version: Version) {
     refused(&format!("{url}&sslmode=verify-full"), "the server offers no TLS", "sslmode=disable").await;
 }
 
-/// Whoever answers may ask for the password itself. Within a machine that is allowed, so that the tests say
-/// what holds elsewhere.
+/// Any server may ask for the password itself. Within a machine that is allowed, so the tests set the rule that
+/// holds elsewhere.
 async fn a_password_is_told_only_in_ways_that_are_allowed(version: Version) {
     let rig = rig(version);
     for mode in ["sslmode=disable", "sslmode=require"] {

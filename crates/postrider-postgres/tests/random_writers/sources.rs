@@ -1,4 +1,4 @@
-//! The write-ahead log and the table take turns at any moment, and nobody notices.
+//! The write-ahead log and the table take turns at any moment, and no receiver notices.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) async fn until_streaming_again(store: &PostgresStore, before: u64) {
     assert!(streams.is_ok(), "{:?}", store.reading());
 }
 
-/// Ends whoever follows the slot, and with `and_drop` the slot itself.
+/// Ends the session that follows the slot. With `and_drop` it drops the slot too.
 async fn cut(db: &Database, and_drop: bool) {
     let db = db.clone();
     let cut = move || {

@@ -129,7 +129,7 @@ impl Writers {
                     self.moved.notify_waiters();
                     session = Some(client);
                 }
-                // The server has crashed; nobody but the ledger knows whether it was committed.
+                // The server has crashed; only the ledger knows whether the transaction was committed.
                 Err(error) => assert!(
                     error.is_closed()
                         || error.as_db_error().is_none_or(|said| said.code().code().starts_with("57")),

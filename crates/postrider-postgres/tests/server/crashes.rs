@@ -91,7 +91,7 @@ enum Feeder {
 
 /// Emits without a flush, hands out, crashes; what was handed out, and what is left.
 async fn vanished(version: Version, durability: Durability, feeder: Feeder) -> (usize, i64) {
-    // The server's own writer sleeps, so that nothing reaches the disk unless somebody asks for it.
+    // The server's own writer sleeps, so nothing reaches the disk unless a session asks for it.
     let settings = Settings::fast().set("wal_writer_delay", "10s");
     let mut server = Server::start(version, settings);
     let db = server.create_database();
@@ -154,7 +154,7 @@ async fn a_subscription_that_is_paused_while_its_window_waits_for_the_disk_is_no
                 continue;
             }
             assert!(first.events.is_empty(), "handed out before it is on disk");
-            // By somebody else, so that this owner has not been told. The commit flushes the window as well.
+            // Another store pauses it, so this owner does not know. The commit flushes the window as well.
             open(&stage.db).await.subscription_pause("orders").await.unwrap();
             let paused = owner.step(AMPLE).await.unwrap();
             assert!(paused.paused && paused.events.is_empty(), "{paused:?} on {version:?}");

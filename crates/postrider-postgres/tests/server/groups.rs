@@ -123,7 +123,7 @@ async fn fifty_members_deliver_one_event_once() {
     balanced(&stage, 50).await;
     stage.store.event_emit(events(1)).await.unwrap();
     log.until(|seen| !seen.is_empty()).await;
-    // Whoever delivered it has settled it, so that nobody else will.
+    // The member that delivered it has settled it, so no other member will.
     while stage.store.subscription_report("orders").await.unwrap().lag_events > 0 {}
     assert_eq!(log.seen().len(), 1);
 }
@@ -152,7 +152,7 @@ async fn attempts_do_not_grow_with_the_members() {
     }
 }
 
-/// A member that dies stops its own shards until its lease has run out, and nobody else's for a moment.
+/// A member that dies stops its own shards until its lease has run out. The shards of others never stop.
 #[tokio::test]
 async fn a_crash_disturbs_nobody_else() {
     let stage = stage_on(shared(Version::V18).create_database()).await;
@@ -266,7 +266,7 @@ async fn a_server_without_connections_stops_no_relay() {
     log.until(|seen| seen.len() == 2).await;
 }
 
-/// The database's clock is set an hour back, and then a member dies: nobody waits an hour for its shards.
+/// A member dies and the database's clock is set an hour back: the next member does not wait an hour for its shards.
 #[tokio::test]
 async fn a_clock_that_was_set_back_keeps_no_dead_member_alive() {
     let stage = stage_on(shared(Version::V15).create_database()).await;

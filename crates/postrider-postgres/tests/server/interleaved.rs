@@ -1,8 +1,8 @@
 //! Feed, settle and sweep of one key, statement by statement, in all orders.
 //!
-//! Each of the three is done by a process of its own, and a turnstile before the server lets their statements
-//! through in a chosen order. Whatever the order: nothing is lost, nothing of a key is begun before what came
-//! earlier is done, nobody waits for nobody, and what somebody was told of a settle is true.
+//! A separate store does each of the three, and a turnstile before the server lets their statements through in
+//! a chosen order. In every order, nothing is lost, no event of a key begins before the earlier ones are done,
+//! no event waits when nothing holds it up, and the answer to a settle is true.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ impl World {
         self.stage.store.event_emit(vec![event]).await.unwrap()[0]
     }
 
-    /// One order: an event of a key is in the hands of somebody whose lease has run out, and another one comes.
+    /// One order: an event of a key is in the hands of a worker whose lease has run out, and another one comes.
     async fn run(&mut self, acts: &[Act], orders: &mut Orders) {
         self.runs += 1;
         let first = self.emit().await;
@@ -197,7 +197,7 @@ impl World {
         assert_eq!(self.watcher.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0, "{order:?}");
     }
 
-    /// One order: somebody settles the first of a key, and people do something with another one.
+    /// One order: a worker settles one event of a key, and an operator does something with another one.
     async fn operate(&mut self, act: Act, orders: &mut Orders) {
         self.runs += 1;
         let mut ids = Vec::new();
@@ -226,7 +226,7 @@ impl World {
         let scene = Scene { feed, settle: settle_of(&claimed), event };
         let (order, said) = self.play(&[Act::Settle, act], &scene, orders).await;
         assert_eq!(said.fenced, Some(false), "{order:?}");
-        // Nobody sweeps: the next one of the key is ready by itself.
+        // Without a sweep, the next one of the key is ready by itself.
         assert_eq!(self.drain().await, [left], "{order:?}");
     }
 
@@ -274,7 +274,7 @@ impl World {
     /// Lets them go on in turns until all have ended.
     async fn turns(&self, mut begun: Vec<(Act, JoinHandle<Ended>)>, orders: &mut Orders) -> (Vec<Act>, Said) {
         let (mut order, mut said) = (Vec::new(), Said::default());
-        // Statements that wait for somebody, and how many answers there are when they have one.
+        // Statements that wait for a lock, and how many answers there are when they have one.
         let mut blocked: BTreeMap<Act, usize> = BTreeMap::new();
         loop {
             let (mut ready, mut still) = (Vec::new(), Vec::new());
@@ -317,7 +317,7 @@ impl World {
         &self.actors[act as usize].turnstile
     }
 
-    /// Waits until all of these have an answer, but for those that wait for somebody.
+    /// Waits until all of these have an answer, except those that wait for a lock.
     async fn until_answered_or_blocked(&self, asked: &mut BTreeMap<Act, usize>) {
         loop {
             asked.retain(|act, answers| self.turnstile(*act).answered() < *answers);
@@ -336,7 +336,7 @@ impl World {
         self.watcher.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) as usize
     }
 
-    /// What is delivered from now on, one by one. Whoever makes something ready is the first to find it.
+    /// Events that are delivered from now on, one by one. The store that makes one ready is the first to find it.
     async fn drain(&self) -> Vec<EventId> {
         let mut delivered = Vec::new();
         let mut looks = 0;

@@ -20,7 +20,7 @@ use crate::stage::{Stage, connect, options, run};
 
 /// Where a child of this test finds its store.
 const URL: &str = "POSTRIDER_TEST_LARGE_URL";
-/// Half of what the transaction holds, or less: whoever took it whole would need more.
+/// Half of what the transaction holds, or less: a relay that took it whole would need more.
 const MEMORY_KIB_MAX: u64 = 100 << 10;
 const BYTES: u64 = 200 << 20;
 /// Events of the other subscription: while the transaction is open, right behind its commit, and at the end.
@@ -141,7 +141,7 @@ async fn a_large_transaction_is_told_in_bounded_memory() {
         thread::spawn(end_with_the_parent);
         return deliver(&url).await;
     }
-    // Shorter than the server takes for millions: whoever is silent meanwhile is given up.
+    // Shorter than the server takes for millions: it gives up a client that is silent meanwhile.
     let settings = Settings::honest().set("fsync", "off").set("wal_level", "logical");
     let server = Server::start(Version::V15, settings.set("wal_sender_timeout", "2s"));
     let db = server.create_database();

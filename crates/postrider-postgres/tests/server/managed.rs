@@ -44,7 +44,7 @@ async fn a_store_knows_its_server_by_a_token_that_no_dump_carries() {
     }
 }
 
-/// Its producer has not waited for the disk, and nobody tells how far that is: it is flushed by a commit of ours.
+/// The producer has not waited for the disk, and the server does not tell how far that is: a commit of ours flushes it.
 #[tokio::test]
 async fn what_is_handed_out_survives_a_crash() {
     for version in Version::ALL {

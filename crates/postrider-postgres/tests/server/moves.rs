@@ -178,7 +178,7 @@ async fn a_restored_dump_is_adopted_and_gone_on_with() {
     scattered(&stage).await;
     let db = dump(&old, &stage.db, &new);
     assert!(refusal(PostgresStore::open(options(&db)).await).contains("postrider store adopt"));
-    // Nobody can keep a producer from being early.
+    // Nothing can keep a producer from being early.
     emit_all(&db, &["f"]).await;
     let adopted = PostgresStore::adopt(options(&db), "ann").await.unwrap().unwrap();
     assert_eq!((adopted.events, adopted.sequence_to), (7, None));

@@ -221,7 +221,7 @@ async fn the_owner_of_an_attached_table_runs_nothing_with_our_rights() {
     }
 }
 
-/// A policy is code of the table's owner, which would run as whoever reads the table.
+/// A policy is code of the table's owner, which would run as the role that reads the table.
 #[tokio::test]
 async fn a_table_with_policies_for_its_reader_is_not_read() {
     let stage = Stage::on(Version::V15).await;
@@ -238,7 +238,7 @@ async fn a_table_with_policies_for_its_reader_is_not_read() {
     assert!(told.unwrap_err().contains("row-level security"));
 }
 
-/// Whoever restores a dump, drops a table or makes partitions leaves nothing behind and is not kept from it.
+/// An operator can restore a dump, drop a table or make partitions, and leaves nothing behind.
 #[tokio::test]
 async fn functions_of_outboxes_come_and_go_with_them() {
     let stage = Stage::on(Version::V15).await;

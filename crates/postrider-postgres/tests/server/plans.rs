@@ -1,8 +1,8 @@
 //! How much the server looks at when the plans that it keeps were made for other tables.
 //!
 //! A session's plans are made when it begins to work, while nothing has failed and the tables of exceptions
-//! are empty; nobody analyses them before the day on which a receiver is down and all keys park. The server
-//! itself tells what each step of a plan looked at (`auto_explain`).
+//! are empty. The server does not analyse them before the day on which a receiver is down and all keys park. The
+//! server itself tells what each step of a plan looked at (`auto_explain`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn plans_that_were_made_for_empty_tables_do_for_full_ones() {
             .set("auto_explain.log_timing", "off");
         let server = Server::start(version, settings);
         let db = server.create_database();
-        // Nobody beats for the member of this test.
+        // No task beats for the member of this test.
         let options = options(&db).lease(Duration::from_secs(60));
         let stage = Stage { store: PostgresStore::open(options).await.unwrap(), db };
         let mut owner = stage.owner("orders").await;

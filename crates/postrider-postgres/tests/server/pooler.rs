@@ -160,7 +160,7 @@ async fn a_dropped_call_leaves_no_transaction_open() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Era {
     Ends,
-    /// It is kept in a table that survives: as if nobody asked.
+    /// It is kept in a table that survives: as if no session asked for it.
     Survives,
 }
 

@@ -104,7 +104,7 @@ async fn ack_sea_orm(url: &str, delivery: &Delivery) -> Result<()> {
     Ok(())
 }
 
-/// Each client library acks, and is told when somebody else has the event.
+/// Each client library acks, and gets an error when the claim has lost the event.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_client_library_acks() {
     for version in Version::ALL {
@@ -153,8 +153,8 @@ async fn whoever_may_ack_was_told_so() {
     assert_eq!(stage.number(QUEUED), 0);
 }
 
-/// With an old snapshot nobody knows who waits behind an event, and it is said so; where nobody waits it does
-/// not matter.
+/// An ack with an old snapshot cannot know which events wait behind its own, and its error says so. Where no event
+/// can wait, the snapshot does not matter.
 #[tokio::test]
 async fn an_old_snapshot_acks_only_what_nobody_waits_for() {
     let stage = Stage::on(Version::V15).await;

@@ -1,5 +1,5 @@
-//! What goes wrong while events of a queue are in somebody's hands: a network that is cut, a process that is
-//! stopped, a server that answers nobody, people who do the same at the same time.
+//! Faults while workers have events of a queue in their hands: a network that is cut, a process that is
+//! stopped, a server that does not answer, operators who do the same at the same time.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -224,7 +224,7 @@ async fn a_letter_of_a_queue_is_replayed_once_by_two_at_once() {
     assert_eq!(stage.store.check().await.unwrap(), Vec::<String>::new());
 }
 
-/// A worker that notes what it begins, and goes on when nobody holds the advisory lock of its name.
+/// A worker that notes what it begins, and goes on when no session holds its advisory lock.
 async fn worker(url: &str, who: &'static str, lock: i64) {
     let options = PostgresOptions::from_url(url).unwrap().lease(Duration::from_secs(1));
     let store = PostgresStore::open(options).await.unwrap();
@@ -241,7 +241,7 @@ async fn worker(url: &str, who: &'static str, lock: i64) {
     relay.run(pending()).await.map(drop).unwrap();
 }
 
-/// A process that sleeps through its lease with an event in its hands finds, when it wakes, that it is somebody else's.
+/// A process that sleeps through its lease with an event in its hands finds, when it wakes, that another has it.
 #[tokio::test]
 async fn a_stopped_worker_is_followed_and_changes_nothing_when_it_wakes() {
     const SLEEPER: i64 = 7;
@@ -307,8 +307,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// A server that answers nobody for longer than a lease: handlers are told in time by their own process's
-/// clock, and nothing is in two hands when it goes on.
+/// A server does not answer for longer than a lease. Handlers learn it in time from their own process's clock,
+/// and no event is in two hands when the server goes on.
 #[tokio::test]
 async fn a_server_that_stops_for_longer_than_a_lease_gives_nothing_to_two() {
     let mut server = Server::start(Version::V15, Settings::fast());

@@ -103,7 +103,7 @@ async fn rounds(stage: &Stage, events: &str, count: usize) {
     store.shards_release(&hand.owner.hold).await.unwrap();
 }
 
-/// Pages that three times the same rounds cost beside somebody who holds a snapshot.
+/// Pages that the same rounds cost, three times, beside a session that holds a snapshot.
 async fn pages_beside_a_snapshot(stage: &Stage, events: &str, count: usize) -> Vec<i64> {
     let holder = stage.session().await;
     run(&holder, "begin isolation level repeatable read; select count(*) from postrider.meta").await;
@@ -125,7 +125,8 @@ async fn pages_beside_a_snapshot(stage: &Stage, events: &str, count: usize) -> V
     spent
 }
 
-/// What is done leaves entries behind that a held snapshot keeps; nobody walks over them, also while a key is parked.
+/// Events that are done leave entries behind that a held snapshot keeps. No query walks over these entries, even while
+/// a key is parked.
 #[tokio::test]
 async fn a_held_snapshot_does_not_make_the_next_event_of_a_key_dearer() {
     const ROUNDS: usize = 20;
@@ -147,7 +148,7 @@ async fn a_held_snapshot_does_not_make_the_next_event_of_a_key_dearer() {
     assert_eq!(stage.store.check().await.unwrap(), Vec::<String>::new());
 }
 
-/// Nor does whoever looks for what is due walk over what was.
+/// Nor does a sweep, which looks for due events, walk over events that were due before.
 #[tokio::test]
 async fn a_held_snapshot_does_not_make_sweeps_dearer() {
     let stage = Stage::on(Version::V15).await;

@@ -19,7 +19,7 @@ use crate::stage::{Stage, open, until};
 const KEYS: usize = 4;
 const EVENTS: usize = 1_200;
 const LEFT: &str = "select (select count(*) from postrider.queued) + (select count(*) from postrider.claim)";
-/// The most of a key that are in somebody's hands.
+/// The most events of a key that workers have in their hands.
 const MOST: &str = "select coalesce(max(leased), 0)
     from (select count(*) as leased from postrider.queued where leased group by key) as of_key";
 
@@ -141,7 +141,7 @@ async fn eight_who_claim_keep_to_the_limit_of_a_key() {
     }
 }
 
-/// A limit that goes up and down meanwhile leaves no event behind that waits for nobody.
+/// A limit that goes up and down meanwhile leaves no event waiting when nothing holds it up.
 #[tokio::test]
 async fn a_limit_may_change_while_eight_claim() {
     const LIMITS: [u32; 4] = [1, 4, 2, 1];
@@ -196,7 +196,7 @@ const WAITING: &str = "select count(*) from pg_locks where locktype = 'advisory'
     and database = (select oid from pg_database where datname = current_database())";
 const READY: &str = "select count(*) from postrider.queued where key = 'k1' and state = 'r'";
 
-/// Acks in transactions that are open side by side free a place each, and no more; nobody waits for the other.
+/// Acks in transactions that are open side by side free a place each, and no more; neither waits for the other.
 #[tokio::test]
 async fn handlers_that_ack_side_by_side_free_a_place_each() {
     let stage = Stage::on(Version::V15).await;

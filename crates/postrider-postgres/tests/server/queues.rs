@@ -159,7 +159,7 @@ async fn a_claim_keeps_to_its_limit_under_any_plan() {
     }
 }
 
-/// Somebody who brings a thousand times as much as each of the others gets no more than each of them.
+/// A tenant that brings a thousand times as many events as each of the others gets no more than each of them.
 #[tokio::test]
 async fn a_noisy_tenant_gets_one_share_of_fifty() {
     const QUIET: usize = 49;
@@ -243,7 +243,8 @@ fn start(store: PostgresStore, log: &Arc<Log>) -> JoinHandle<()> {
     tokio::spawn(async move { relay.run(pending()).await.map(drop).unwrap() })
 }
 
-/// Whoever feeds and those who settle meet in the same few keys all the time; none is left waiting for nobody.
+/// The feeder and the workers that settle meet in the same few keys all the time. No event is left waiting when
+/// nothing holds it up.
 #[tokio::test]
 async fn a_keys_events_come_one_by_one_whoever_works() {
     for version in Version::ALL {
@@ -300,11 +301,11 @@ async fn a_dead_workers_events_are_delivered_by_another() {
     assert_eq!(ended, ids.into_iter().collect());
 }
 
-/// A token that was given is never forgotten: nobody else can be given the same.
+/// The server never forgets a token that it gave: no other claim can get the same one.
 #[tokio::test]
 async fn a_claim_survives_a_crash_of_the_server() {
     for version in Version::ALL {
-        // Nothing reaches the disk unless somebody waits for it.
+        // Nothing reaches the disk unless a session waits for it.
         let mut server = Server::start(version, Settings::fast().set("wal_writer_delay", "10s"));
         let stage = Stage::in_database(server.create_database()).await;
         let subscription = stage.store.subscription_create(queue()).await.unwrap();
@@ -325,8 +326,8 @@ async fn a_claim_survives_a_crash_of_the_server() {
     }
 }
 
-/// Nor is one that was given with a feed, whose own commits nobody waits for; nor do its events vanish, although their
-/// producer does not wait for the disk either.
+/// Nor does it forget a token that it gave with a feed, although no session waits for the feed's own commits. The
+/// events do not vanish, although their producer does not wait for the disk either.
 #[tokio::test]
 async fn a_claim_of_a_feeder_survives_a_crash_of_the_server() {
     let mut server = Server::start(Version::V18, Settings::fast().set("wal_writer_delay", "10s"));
@@ -358,7 +359,7 @@ async fn a_claim_of_a_feeder_survives_a_crash_of_the_server() {
     assert_eq!(ack(&after, &subscription, other, &claimed).await, []);
 }
 
-/// Whoever takes shards over waits for a feed as it does for a settle: both hold the same locks.
+/// A member that takes shards over waits for a feed as it does for a settle, because both hold the same locks.
 #[tokio::test]
 async fn a_feed_holds_the_locks_of_a_settle() {
     let stage = Stage::on(Version::V15).await;
@@ -404,8 +405,8 @@ async fn a_claim_is_an_update_within_its_page() {
     until(&stage, hot, 1000).await;
 }
 
-/// A claim passes over rows that another one has in hand, and the other one may leave them. Whoever ends when
-/// nothing is left must not have passed over them for good.
+/// A claim passes over rows that another one has in hand, and the other one may leave them. A relay that ends
+/// when nothing is left must not have passed over them for good.
 #[tokio::test]
 async fn whoever_ends_when_nothing_is_left_has_found_what_others_had_in_hand_and_left() {
     let stage = Stage::on(Version::V15).await;
@@ -440,7 +441,7 @@ async fn whoever_ends_when_nothing_is_left_has_found_what_others_had_in_hand_and
     assert_eq!(relay.await.unwrap().unwrap().delivered, 300);
 }
 
-/// A transaction that is open in a handler holds nobody up but its own key.
+/// A transaction that is open in a handler holds up nothing but its own key.
 #[tokio::test]
 async fn whoever_is_about_to_take_a_head_away_does_not_hold_up_the_feed() {
     let stage = Stage::on(Version::V18).await;

@@ -1,4 +1,4 @@
-//! Schedules with several processes and a real server: each tick once, through crashes and whoever waits for whom.
+//! Schedules with several processes and a real server: each tick once, through crashes and whichever process waits.
 
 use std::time::Duration;
 
@@ -60,8 +60,8 @@ async fn relays_and_servers_that_crash_neither_repeat_nor_lose_a_tick() {
     }
 }
 
-/// Whoever fires second waits for the first: it changes nothing if that one commits, and goes on in its place
-/// if it ends.
+/// The second relay to fire waits for the first: it changes nothing if the first commits, and goes on in its
+/// place if the first ends.
 #[tokio::test]
 async fn a_second_fire_waits_for_the_first_to_commit_or_to_end() {
     for version in Version::ALL {

@@ -15,7 +15,7 @@ use crate::sources::{BEHIND, wal_stage};
 use crate::stage::{Stage, note, run, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than a relay keeps of what nobody takes.
+/// More than a relay keeps of events that no subscription takes.
 const TRANSACTIONS: usize = 50;
 const EVENTS: usize = 25_000;
 const KEYS: usize = 20;

@@ -62,7 +62,7 @@ async fn an_open_transaction_that_makes_the_server_keep_its_log_is_named() {
     assert_eq!(read_count(&mut owner, 1).await, ["open"]);
 }
 
-/// The server has its own budget, and ends whoever follows a slot that exceeds it.
+/// The server has its own budget, and ends the session that follows a slot that exceeds it.
 #[tokio::test]
 async fn a_slot_that_the_server_gives_up_under_its_follower_is_made_anew() {
     for version in Version::ALL {
@@ -146,7 +146,7 @@ async fn a_slot_whose_follower_is_half_open_is_taken_over() {
     assert_eq!(stage.number("select count(*) from postrider.audit where action = 'slot takeover'"), 1);
 }
 
-/// Nobody takes anything for three times as long as the server waits for a word.
+/// The receiver takes nothing for three times as long as the server waits for a word.
 #[tokio::test]
 async fn a_slow_receiver_does_not_lose_the_connection() {
     let settings = Settings::fast().set("wal_level", "logical").set("wal_sender_timeout", "2s");

@@ -57,7 +57,7 @@ pub(crate) async fn read_until(
     notes
 }
 
-/// Reads on until events come from the stream: somebody has read the table since it began.
+/// Reads on until events come from the stream: a reader has read the table since the stream began.
 pub(crate) async fn until_streaming(owner: &mut Owner) -> Vec<String> {
     let streams = |owner: &Owner, _: &[String]| matches!(owner.store.reading().0, Reading::Stream { .. });
     let mut notes = read_until(owner, "streaming", streams).await;
@@ -69,9 +69,9 @@ pub(crate) async fn read_count(owner: &mut Owner, count: usize) -> Vec<String> {
     read_until(owner, "enough", |_, notes| notes.len() >= count).await
 }
 
-/// Nobody sees a commit that waits for a standby, but the write-ahead log tells of it. Between its flush and
-/// the moment from which others see it every commit is like that, for an instant; those who trust their
-/// producers meet it here.
+/// No session sees a commit that waits for a standby, but the write-ahead log tells of it. Every commit is like
+/// that for an instant, between its flush and the moment from which others see it. A store that trusts its
+/// producers meets it here.
 #[tokio::test]
 async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
     for version in Version::ALL {
@@ -105,7 +105,7 @@ async fn what_is_decoded_before_it_is_visible_is_delivered_once() {
         );
         let wanted: Vec<String> = (0..=visible).map(|n| n.to_string()).collect();
         assert_eq!(notes, wanted, "{version:?}");
-        // Whoever reads the table now does not find it again, and does not go past it either.
+        // A subscription that reads the table now does not find the event, and does not go past it either.
         let mut late = Owner::of(&stage.store, "late").await;
         for _ in 0..20 {
             let chunk = late.store.fetch(&late.hold, late.at, AMPLE).await.unwrap();
@@ -209,7 +209,7 @@ async fn what_waits_for_a_standby_is_not_handed_out() {
     assert_eq!(read_count(&mut owner, 1).await, ["after"]);
 }
 
-/// Whoever has no room does not look, and would otherwise be woken for ever, on a thread that others wait for.
+/// A reader without room does not look. Otherwise it would be woken for ever, on a thread that others wait for.
 #[tokio::test]
 async fn nobody_is_woken_again_and_again_by_what_nobody_takes() {
     let server = logical(Version::V15);
@@ -267,7 +267,7 @@ async fn a_slot_is_not_held_by_what_others_write_nor_by_who_does_not_read() {
         stage.run("create table other as select repeat('x', 1000) as text from generate_series(1, 20000)");
         assert!(stage.number("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint") > 20_000_000);
         until(&stage, &format!("select (({BEHIND}) < 1000000)::integer"), 1).await;
-        // Nobody reads what is emitted, and there is more of it than anybody keeps.
+        // No subscription reads these events, and there are more of them than a relay keeps.
         stage.run(
             "insert into postrider.event (topic, type, payload_bytes)
              select 'order', 'order', convert_to(repeat('x', 1000), 'utf8') from generate_series(1, 9000)",
@@ -307,7 +307,7 @@ async fn a_slot_that_the_server_has_given_up_is_made_anew_and_nothing_is_missed(
     }
 }
 
-/// From release 18 on a server may give up slots that nobody has used for a while.
+/// From release 18 on a server may give up slots that were unused for a while.
 #[tokio::test]
 async fn a_slot_that_was_idle_for_too_long_is_made_anew_and_nothing_is_missed() {
     let settings = Settings::fast().set("wal_level", "logical").set("idle_replication_slot_timeout", "1s");
@@ -511,7 +511,7 @@ async fn a_publication_that_was_dropped_comes_back_with_a_new_slot() {
     assert_eq!(read_count(&mut owner, 1).await, ["after"]);
 }
 
-/// Nobody would follow it, and it would keep the server from removing its log.
+/// No reader would follow the slot, and it would keep the server from removing its log.
 #[tokio::test]
 async fn no_slot_is_made_for_those_who_only_feed_queues() {
     let server = logical(Version::V18);
@@ -525,7 +525,7 @@ async fn no_slot_is_made_for_those_who_only_feed_queues() {
         assert_eq!(read_count(&mut feeder, 1).await, [n.to_string()]);
     }
     assert_eq!((stage.number(SLOTS), stage.number("select count(*) from pg_publication")), (0, 0));
-    // As soon as there is somebody else, it is.
+    // The first subscription in mode `log` gets a slot.
     let mut owner = stage.owner("orders").await;
     until_streaming(&mut owner).await;
     assert_eq!(stage.number(SLOTS), 1);

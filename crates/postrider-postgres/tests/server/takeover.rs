@@ -108,7 +108,7 @@ async fn sleep_through(version: Version, lease: Duration) {
     let epochs = "select sum(epoch)::bigint from postrider.shard";
     let (before, shards) = (stage.number(epochs), "select count(distinct member_id) from postrider.shard");
     sleeper.signal("-CONT");
-    // It finds that it has been forgotten, and joins anew.
+    // It finds that it has been forgotten, and joins again.
     until(&stage, "select count(*) from postrider.member where name = 'sleeper' and postrider.lives(beat_at, lease, null)", 1)
         .await;
     let third = emit(&p, "k", "3").await;

@@ -26,7 +26,7 @@ struct State {
     waits: bool,
     /// Those that have been answered.
     answered: usize,
-    /// Whoever sends them has ended.
+    /// The work that sends them has ended.
     ended: bool,
 }
 

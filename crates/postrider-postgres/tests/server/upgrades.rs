@@ -40,7 +40,7 @@ async fn expand(stage: &Stage) -> usize {
     panic!("it never gets the locks");
 }
 
-/// Producers emit and a relay delivers before, during and after; nobody fails and nothing is lost.
+/// Producers emit and a relay delivers before, during and after; no program fails and nothing is lost.
 async fn programs_go_on_over_an_expanded_schema(version: Version) {
     const EACH: usize = 300;
     let stage = Stage::on(version).await;
@@ -72,7 +72,7 @@ async fn programs_go_on_over_an_expanded_schema(version: Version) {
             assert!(expand(&stage).await < 100);
         });
         until(EACH).await;
-        // Whoever starts only now works with it too, and so does what people do.
+        // A store that is opened only now works with it too, and so do an operator's calls.
         let later = open(&stage.db).await;
         later.event_emit(vec![postrider_core::Event::new("order")]).await.unwrap();
         until(EACH + 1).await;

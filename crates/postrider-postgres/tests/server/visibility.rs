@@ -1,4 +1,4 @@
-//! What is visible is delivered, once and in the order of its key, whoever else writes.
+//! Each visible event is delivered, once and in the order of its key, whatever other writers there are.
 
 use bytes::BytesMut;
 use postrider_core::{NewSubscription, Store};
@@ -28,8 +28,8 @@ async fn a_lower_id_that_commits_later_is_delivered() {
     }
 }
 
-/// What one subscription has read is given to others from memory, which ends where that one has looked.
-/// Whoever stays where it is has been told by the server that nothing is new.
+/// Other subscriptions get from memory the events that one has read; memory ends where that one has looked.
+/// A subscription stays where it is only when the server has said that nothing is new.
 #[tokio::test]
 async fn whoever_stays_where_it_is_has_read_all_that_was_committed() {
     for version in Version::ALL {
@@ -71,7 +71,7 @@ async fn to_the_end(owner: &mut Owner) -> (usize, usize) {
     }
 }
 
-/// Ways in which somebody keeps a transaction open.
+/// Ways in which a session keeps a transaction open.
 async fn hold_open(stage: &Stage, a: &Client, way: &str) {
     match way {
         "emitted" => {
@@ -346,7 +346,7 @@ async fn a_long_writer_delays_nobody_and_is_delivered_once_when_it_commits() {
     }
 }
 
-/// At every 32nd draw a sequence's row says for a moment that 32 more were drawn. Whoever reads it without its lock
+/// At every 32nd draw a sequence's row says for a moment that 32 more were drawn. A reader without its lock
 /// believes that, and passes over the events that get these ids.
 #[tokio::test]
 async fn ids_that_are_not_drawn_yet_are_not_taken_for_drawn() {

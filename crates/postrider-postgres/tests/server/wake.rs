@@ -1,6 +1,6 @@
-//! Relays that producers wake: nothing is slept through, whoever emits and however.
+//! Producers wake relays: no relay sleeps through an event, whichever producer emits it and however.
 //!
-//! The longest rest is an hour here, so that a test in which a wake is lost never ends well.
+//! The longest rest is an hour here, so a test that loses a wake never ends well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,7 +168,7 @@ async fn nothing_is_slept_through_among_many_producers_and_relays() {
             let rng = |number: u64| fastrand::Rng::with_seed(round * 3 + number);
             let [a, b, c] = &producers;
             tokio::join!(produce(a, rng(0)), produce(b, rng(1)), produce(c, rng(2)));
-            // Nobody emits any more: what is slept through now is slept through for good.
+            // No producer emits any more: a reader that sleeps through an event now does so for good.
             let emitted = stage.number("select count(*) from postrider.event");
             for (_, done) in &mut readers {
                 let all = done.wait_for(|done| done.read >= emitted);
@@ -192,7 +192,7 @@ async fn an_emit_that_is_under_way_keeps_everybody_awake() {
         assert!(stage.store.watch().await.is_some());
         let producer = stage.session().await;
         run(&producer, "begin").await;
-        // It finds the sentry, so that it will notify; from then on nobody keeps watch.
+        // It finds the sentry, so it will notify; from then on no relay keeps watch.
         emit(&producer, "a", "first").await;
         let watch = stage.store.watch().await.unwrap();
         run(&producer, "commit").await;
@@ -396,7 +396,7 @@ async fn a_full_queue_of_notifications_fails_no_producer() {
         let _ = noisy.batch_execute(fill).await;
     }
     assert!(noisy.batch_execute(fill).await.is_err(), "a full queue fails whoever notifies");
-    // Somebody who sleeps, as those do who fell asleep before.
+    // A session that sleeps, like a relay that fell asleep before.
     let sentry = stage.session().await;
     run(&sentry, "select pg_advisory_lock('postrider.event'::regclass::oid::integer, 0)").await;
     let mut owner = stage.owner("a").await;
