@@ -10,19 +10,11 @@
 //! 3. Every position becomes a tick whose snapshot sees the classes that it covered, and says of the others
 //!    that they run.
 //!
-<<<<<<< HEAD
-//! A position covers then exactly what it covered before, by the same rule as ever. Classes that more
-//! positions cover get lower xids, so that what a subscription has yet to read are as a rule the classes from
-//! its snapshot's end on, and their rows are read in one go, as a backlog. Those in between are stragglers,
-//! and the bounds say where they lie: they are true because every class from a number on lies above the
-//! least id of them, and every row that is yet to come lies above the last id that was issued.
-=======
 //! A position then covers exactly what it covered before, by the same rule as ever. Classes that more
 //! positions cover get lower xids. So the classes that a subscription has yet to read are as a rule those
 //! from its snapshot's end on, and their rows are read in one go, as a backlog. Classes in between are
-//! stragglers, and the ladder says where they lie: its rungs are true because every class from a number on
+//! stragglers, and the bounds say where they lie: they are true because every class from a number on
 //! lies above the least id of them, and every row that is yet to come lies above the last id that was issued.
->>>>>>> words-e6
 
 use super::snapshot::{Snapshot, Xid};
 use super::tick::Tick;

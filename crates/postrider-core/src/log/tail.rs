@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The tick itself is a reader's place, not what the tick sees, because two ticks that see the same may have
-//! different ladders.
+//! different bounds.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
