@@ -65,8 +65,8 @@ fn phases(extent: Extent, seeds: Option<u32>, deny: bool) -> Vec<Phase> {
         Phase {
             name: "tests",
             action: Action::Cargo {
-                // The examples in the documentation too: asked for alone they would be built with other features of
-                // the dependencies, and those be built anew (80 seconds). One run tells all that fails.
+                // The examples in the documentation too: alone they would need other features of the
+                // dependencies, which Cargo would build again (80 seconds). One run shows all failures.
                 arguments: &["test", "--workspace", FEATURES, "--no-fail-fast"],
                 variables: seeds.map(|seeds| (SEEDS_VARIABLE, seeds.to_string())).into_iter().collect(),
             },

@@ -59,7 +59,7 @@ fn on_free_ports<const N: usize, T>(start: impl Fn([u16; N]) -> Result<T, String
     for _ in 0..PORT_TRIES_MAX {
         match start([(); N].map(|()| free_port())) {
             Ok(started) => return started,
-            // Between our looking and its binding, somebody else took the port.
+            // Another process took the port between our look and the server's bind.
             Err(told) if told.to_lowercase().contains("already in use") || told.contains("eaddrinuse") => {}
             Err(told) => panic!("{told}"),
         }

@@ -89,7 +89,7 @@ pub trait Rig: Send + Sync + 'static {
     /// The effects that were committed, in the order of their commits.
     fn effects(&self) -> impl Future<Output = Vec<(EventId, String)>> + Send;
 
-    /// Writes a row into the log by plain SQL, past all checks: as somebody may who has dropped them.
+    /// Writes a row into the log by plain SQL, past all checks, as a writer can once they are dropped.
     fn plant(&self, row: &Planted) -> impl Future<Output = EventId> + Send;
 
     /// The audited actions, each as text that contains the actor's name; none if they cannot be read.
@@ -542,7 +542,7 @@ macro_rules! queue_conformance_tests {
 
 #[cfg(test)]
 mod tests {
-    /// A promise that the macro forgets is never tested, and nobody would notice.
+    /// A promise that the macro forgets is never tested, and no other test would notice.
     #[test]
     fn the_macro_knows_every_promise() {
         let expanded = include_str!("conformance.rs");

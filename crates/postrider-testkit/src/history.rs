@@ -4,8 +4,8 @@
 //! [`History::check`] walks it once and names every broken promise. The history is the only witness: the
 //! checker knows nothing of stores or workers, so that neither can fool it.
 //!
-//! Each event of a key carries its number `n` among them in the header [`ORDINAL`], written by whoever
-//! owns the key. Per subscription and key a receiver may see
+//! Each event of a key carries its number `n` among them in the header [`ORDINAL`], written by the producer
+//! that owns the key. Per subscription and key a receiver may see
 //!
 //! ```text
 //!   1 2 3 4          everything once, in order

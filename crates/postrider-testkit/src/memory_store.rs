@@ -243,7 +243,7 @@ impl MemoryStore {
     }
 
     /// A call after which there may be something to fetch. The wake belongs to the effect, not to the
-    /// return: whoever waits is woken even if the caller never learns that it succeeded.
+    /// return: a waiting task is woken even if the caller never learns that the call succeeded.
     async fn call_and_wake<T>(
         &self,
         call: &'static str,
@@ -260,7 +260,7 @@ impl MemoryStore {
     fn give_wake(&self) {
         if !self.interference.as_ref().is_some_and(|interference| interference.loses_wake()) {
             self.shared.wake.notify_waiters();
-            // And one for whoever is between its read and its wait.
+            // And one for a task that is between its read and its wait.
             self.shared.wake.notify_one();
             self.shared.watches.send_replace(());
         }
@@ -462,7 +462,7 @@ impl LogStore for MemoryStore {
     async fn watch(&self) -> Option<Watch> {
         let mut watch = self.shared.watches.subscribe();
         Some(Box::pin(async move {
-            // Whoever is gone has nothing new any more, and a wake may come for nothing.
+            // A store that is gone has nothing new any more, and a wake may come for nothing.
             let _ = watch.changed().await;
         }))
     }

@@ -22,7 +22,7 @@
 //! | `installation` | where are the programs, and as whom do they run? |
 //! | `cluster` | where is the data, and what does it cost to get a fresh folder? |
 //! | `pair` | what if a standby takes over? |
-//! | `pooler` | what if somebody stands between a client and the server? |
+//! | `pooler` | what if a pooler is between a client and the server? |
 //! | `wire` | how is a statement sent without a client library? |
 
 mod cluster;
@@ -60,9 +60,9 @@ const STOP_MAX: Duration = Duration::from_secs(20);
 const POLL_EVERY: Duration = Duration::from_millis(5);
 const LOG_TAIL_LINES: usize = 40;
 
-/// As a crash does, for nobody wants its data; insists after ten seconds. A killed server leaves its segment of
-/// shared memory, whose id is in the seventh line of its lock file. The window between a start and the watchdog's
-/// knowing of it is covered by PostgreSQL, which ends when it misses its lock file.
+/// Ends it as a crash does, because no test needs its data; insists after ten seconds. A killed server leaves
+/// its segment of shared memory, whose id is in the seventh line of its lock file. PostgreSQL covers the window
+/// between a start and the watchdog's knowing of it: it ends when it misses its lock file.
 const END: &str = r#"
 end() {
   if [ -n "$2" ] && kill -QUIT "$2"; then
@@ -106,8 +106,8 @@ pub struct Server {
     watchdog: Watchdog,
 }
 
-/// An empty database that nobody else uses. It lives as long as its server: dropping each would cost a flush of the
-/// whole server, and what a failed test left behind could not be looked at.
+/// An empty database that no other test uses. It lives as long as its server: dropping each would cost a flush
+/// of the whole server, and the data of a failed test could not be looked at.
 #[derive(Debug, Clone)]
 pub struct Database {
     /// `postgres://postgres@127.0.0.1:<port>/<name>`; no password is asked for.
@@ -136,7 +136,7 @@ impl Server {
             server.port = free_port();
             match server.try_start() {
                 Ok(()) => return server,
-                // Between our looking and its binding, somebody else took the port.
+                // Another process took the port between our look and the server's bind.
                 Err(told) if told.contains("could not bind") => {}
                 Err(told) => panic!("{told}"),
             }
@@ -199,7 +199,7 @@ impl Server {
         self.copy_database("template0")
     }
 
-    /// A fresh copy of a database that nobody is connected to.
+    /// A fresh copy of a database that no client is connected to.
     pub fn copy_database(&self, template: &str) -> Database {
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.query("postgres", &format!("create database {name} template {template}"));
@@ -265,7 +265,7 @@ impl Server {
         }
     }
 
-    /// Stops every process of it (SIGSTOP): connections stay, the kernel takes bytes, nobody answers.
+    /// Stops all its processes (SIGSTOP): connections stay, the kernel takes bytes, no process answers.
     pub fn freeze(&mut self) {
         let postmaster = self.running();
         processes::signal(postmaster, Signal::STOP);
@@ -394,8 +394,8 @@ impl Database {
         Self { url: url(address, &self.name), name: self.name.clone(), address }
     }
 
-    /// Keeps from everybody but superusers what managed servers may keep to themselves, and makes somebody
-    /// who is none and may create schemas here. The URL as whom.
+    /// Leaves to superusers alone the functions that managed servers may reserve, and creates a role that is
+    /// no superuser and may create schemas here. Returns the URL of that role.
     pub fn managed(&self) -> String {
         let name = &self.name;
         let last_look = "pg_control_checkpoint()"; // tidy: foreign because it is PostgreSQL's function

@@ -4,7 +4,7 @@
 //! taken long before a row is written, ids become visible in any order, a snapshot and a sequence are read at
 //! two moments, a commit is visible and not yet on disk, and a crash issues xids again. A store in memory
 //! that does everything at once knows none of this. [`SimPg`] does nothing else: each of its calls is one
-//! moment of a server, and whoever drives it decides what happens in between.
+//! moment of a server, and the caller decides what happens in between.
 //!
 //! ```text
 //!  session:  begin ─ take xid ─ draw id ─ insert ─ commit written ─ (flushed) ─ commit shown
@@ -75,7 +75,7 @@ pub struct Row {
     pub id: i64,
     /// The key.
     pub key: u32,
-    /// Which one of its key it is, counted from 1 by whoever holds the key's lock.
+    /// Which one of its key it is, counted from 1 by the holder of the key's lock.
     pub n: u64,
     /// Unlike ids and xids never issued twice, not even after a crash: how a witness tells rows apart.
     pub token: u64,

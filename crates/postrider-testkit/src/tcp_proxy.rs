@@ -271,7 +271,7 @@ async fn pump(
     }
 }
 
-/// Wakes nobody: counts are looked at, never waited for.
+/// Wakes no task, because counts are looked at and never waited for.
 fn admit(script: &watch::Sender<Script>, side: Side, passed: u64, bytes: usize) -> Admission {
     let mut admission = Admission::Later;
     script.send_if_modified(|script| {

@@ -23,9 +23,9 @@ enum Rules {
     Sound,
     /// A settle names the row only.
     SettleById,
-    /// A settle names the row, which must be leased, by whomever.
+    /// A settle names the row, which must be leased, by any worker.
     SettleByIdAndState,
-    /// The reaper frees what it has read, whoever has it by now.
+    /// The reaper frees the rows it has read, whichever worker has them by now.
     ReapUnchecked,
     /// The reaper frees a block's first event only.
     ReapForgetsParts,
@@ -232,7 +232,7 @@ impl Leases {
         Some(())
     }
 
-    /// Makes a lease last. Whoever learns that its claim is gone ends its handlers.
+    /// Makes a lease last. A worker that learns that its claim is gone ends its handlers.
     fn extend(state: &mut State, me: usize) -> Option<()> {
         let hold = state.workers[me]?;
         match state.claims.get_mut(&hold.token) {
@@ -386,7 +386,7 @@ impl Model for Leases {
     }
 }
 
-/// Whether an event is done because somebody has done it, or dead because it has failed so often, or is in
+/// Whether an event is done because a worker has done it, or dead because it has failed so often, or is in
 /// exactly one row, which is ready or can be freed.
 fn is_kept(state: &State, event: usize) -> bool {
     let rows = state.rows.iter().enumerate().filter_map(|(id, row)| Some((id, (*row)?)));

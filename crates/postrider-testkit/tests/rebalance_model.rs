@@ -27,7 +27,7 @@ enum Rules {
     StaleEpoch,
     /// Shards are given back while a handler still runs.
     HandOverInFlight,
-    /// Whoever was taken for dead and robbed may beat again.
+    /// A member that was taken for dead and lost its shards may beat again.
     Revival,
 }
 
@@ -185,7 +185,7 @@ impl Rebalance {
         if member.known {
             member.leased = true;
         } else {
-            // It was forgotten: it ends as who it was, and joins anew as somebody else.
+            // The member was forgotten: it ends, and joins again as another member.
             state.starts += 1;
             let id = Some(MemberId(i64::from(state.starts)));
             *member = Member { id, leased: true, known: true, ..Member::default() };
@@ -223,7 +223,7 @@ impl Rebalance {
             return;
         }
         for member in state.members.iter_mut().filter(|member| member.id == Some(settle.member)) {
-            // Whoever is fenced forgets what it knew. Its handlers end.
+            // A fenced member forgets what it knew. Its handlers end.
             let stale = |work: &Work| work.epoch == settle.epoch;
             member.work[settle.shard] = member.work[settle.shard].filter(|work| !stale(work));
         }

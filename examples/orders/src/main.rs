@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
         orders.confirm(&order_id)?;
         println!("created and confirmed {order_id}");
     }
-    // A second confirmation fails, and with it the event: nobody gets a second mail.
+    // A second confirmation fails, and with it the event: the customer gets no second mail.
     println!("confirming twice: {}", orders.confirm("ORD-1").expect_err("it is confirmed"));
 
     mail.wait_for(ORDERS * 2).await;

@@ -47,7 +47,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
             copied.context("cannot note which drivers were installed")?;
         }
     }
-    // Asks nobody if they are there.
+    // Asks no server if the modules are there.
     for folder in ["examples/go", "tests/producers/go"] {
         succeed(Command::new("go").args(["mod", "download"]).current_dir(root.join(folder)))?;
     }

@@ -31,7 +31,7 @@ pub(super) fn absent() -> Vec<&'static Service> {
     SERVICES.iter().filter(|service| !on_path(service.program)).collect()
 }
 
-/// Those that came since. Whoever had one before keeps it as it was.
+/// Disables the services that came since. A service that was there before stays as it was.
 pub(super) fn disable(absent: &[&Service]) -> Result<()> {
     let new = absent.iter().filter(|service| on_path(service.program));
     new.flat_map(|service| service.names).try_for_each(|name| as_root(&["sh", "-ec", DISABLE, "sh", name]))

@@ -103,7 +103,7 @@ fn resolve(path: &str) -> String {
     parts.join("/")
 }
 
-/// A statement that nobody includes is not tested against the schema, and rots.
+/// A statement that no code includes is not tested against the schema, and rots.
 pub(crate) fn statements(tree: &Tree) -> Vec<Violation> {
     let unused = |file: &&TextFile| file.path.starts_with("crates/") && !is_included(tree, file);
     tree.with_extension("sql")

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::rust_source::RustSource;
 
-/// Folders that hold no source: built, fetched, or somebody else's.
+/// Folders that hold no source: built, fetched, or third-party.
 const SKIPPED: &[&str] = &["target", "node_modules", "packages", "corpus"];
 /// Hidden folders that hold source all the same.
 const HIDDEN_SOURCE: &[&str] = &[".cargo", ".ci", ".config", ".github"];

@@ -44,8 +44,8 @@ pub struct Tls {
     pub certificate: String,
     /// Its key, in PKCS #8.
     pub key: String,
-    /// The authority that a client's certificate must be from, which every client then has to show; nobody is
-    /// asked if there is none.
+    /// The authority that must have signed clients' certificates. With one, every client has to show its
+    /// certificate; without one, the brokers ask for none.
     pub clients: Option<String>,
 }
 
@@ -153,7 +153,7 @@ impl Kafka {
         started.unwrap_or_else(|told| panic!("{told}"));
     }
 
-    /// Stops one node (SIGSTOP): connections stay, the kernel takes bytes, nobody answers.
+    /// Stops one node (SIGSTOP): connections stay, the kernel takes bytes, the node does not answer.
     pub fn freeze_node(&mut self, node: usize) {
         self.nodes[node].program_mut().freeze();
     }

@@ -20,7 +20,7 @@ const START_MAX: Duration = Duration::from_secs(120);
 const STOP_MAX: Duration = Duration::from_secs(20);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 const LOG_TAIL_LINES: usize = 40;
-/// The whole group at once: nobody wants its data.
+/// Kills the whole group at once, because no test needs its data.
 const END: &str = r#"
 end() {
   [ -n "$2" ] && kill -s KILL -- "-$2"

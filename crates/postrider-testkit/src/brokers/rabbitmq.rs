@@ -19,8 +19,8 @@ const SCRIPT: &str = r#"epmd -port "$ERL_EPMD_PORT" -address 127.0.0.1 & exec "$
 /// The beginning of every connection, as the client sends it.
 const GREETING: &[u8] = b"AMQP\0\0\x09\x01";
 
-/// Somebody who may connect beside `guest`, and what they may touch in the virtual host `/`: regular expressions
-/// over the names of exchanges and queues, and `^$` for nothing.
+/// A user beside `guest`, with its permissions in the virtual host `/`: regular expressions over the names of
+/// exchanges and queues, and `^$` for nothing.
 #[derive(Debug, Clone)]
 pub struct User {
     /// Who.
@@ -81,7 +81,7 @@ impl RabbitMq {
         self.url_of(&Credentials::new("guest", "guest"))
     }
 
-    /// As somebody else, known to it or not.
+    /// As another user, known to the server or not.
     pub fn url_of(&self, credentials: &Credentials) -> String {
         format!("amqp://{}:{}@{}/%2f", credentials.user, credentials.password, self.address())
     }
@@ -131,7 +131,7 @@ impl RabbitMq {
         self.try_start().unwrap_or_else(|told| panic!("{told}"));
     }
 
-    /// Stops it (SIGSTOP): connections stay, the kernel takes bytes, nobody answers.
+    /// Stops it (SIGSTOP): connections stay, the kernel takes bytes, the server does not answer.
     pub fn freeze(&mut self) {
         self.program.freeze();
     }
@@ -193,7 +193,7 @@ fn configuration(program: &Program, port: u16, settings: &Settings) -> String {
     text
 }
 
-/// Read at every start; whoever is there already stays.
+/// The server reads them at every start; users that exist already stay.
 fn definitions(settings: &Settings) -> String {
     let guest = User {
         credentials: Credentials::new("guest", "guest"),

@@ -105,7 +105,7 @@ impl Redis {
         self.try_start().unwrap_or_else(|told| panic!("{told}"));
     }
 
-    /// Stops it (SIGSTOP): connections stay, the kernel takes bytes, nobody answers.
+    /// Stops it (SIGSTOP): connections stay, the kernel takes bytes, the server does not answer.
     pub fn freeze(&mut self) {
         self.program.freeze();
     }

@@ -92,7 +92,7 @@ pub async fn an_ack_makes_the_next_of_its_key_ready<R: Rig<Store: QueueStore>>(r
     Ok(())
 }
 
-/// Whoever has lost its lease is told so and has neither written nor acked anything.
+/// A worker that has lost its lease gets an error, and has neither written nor acked anything.
 pub async fn an_ack_after_the_lease_was_lost_changes_nothing<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let (worker, claimed, delivery) = one(rig).await?;
     rig.clock().advance(LEASE * 2);

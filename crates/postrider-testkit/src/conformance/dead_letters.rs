@@ -50,7 +50,7 @@ async fn dead<R: Rig>(rig: &R, on_dead: OnDead, count: usize) -> Kept<(Owner<R::
     Ok((owner, events))
 }
 
-/// Whoever destroys or skips something is named, where the audit can be read.
+/// The audit, where it can be read, names the actor of each action that destroys or skips something.
 async fn assert_audited<R: Rig>(rig: &R, lines: usize) {
     if let Some(audit) = rig.audit().await {
         assert_eq!(audit.iter().filter(|line| line.contains(ACTOR)).count(), lines, "{audit:?}");
@@ -133,7 +133,7 @@ pub async fn an_edit_changes_only_the_replayed_payload<R: Rig>(rig: &R) -> Kept 
     Ok(())
 }
 
-/// A replayed letter is due at once, is no longer dead, and its attempts count anew.
+/// A replayed letter is due at once, is no longer dead, and starts a new count of attempts.
 pub async fn a_replay_counts_attempts_anew<R: Rig>(rig: &R) -> Kept {
     let (owner, events) = dead(rig, OnDead::Skip, 1).await?;
     assert!(owner.due().await?.runs.is_empty());

@@ -94,7 +94,7 @@ thread_local! {
     static TRACE: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// An event carries the trace of whoever emits it: what the caller's own thread says, not that of a connection.
+/// An event carries the trace of its emitter: the trace of the caller's own thread, not of a connection.
 pub async fn an_emitted_event_carries_the_callers_trace<R: Rig>(rig: &R) -> Kept {
     const MINE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     // The same function for all tests of a process, so that it does not matter which of them is the first.
@@ -133,7 +133,7 @@ pub async fn payloads_come_back_to_the_byte<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// JSON comes back to the letter: nobody writes it anew, however large it is and however its reader gets it.
+/// JSON comes back to the letter: no store rewrites it, however large it is and however its reader gets it.
 pub async fn json_comes_back_to_the_letter<R: Rig>(rig: &R) -> Kept {
     let large = format!("\"{}\"", "\u{ab}".repeat(limits::PAYLOAD_BYTES_MAX / 2 - 1));
     let nested = format!("{}{}", "[".repeat(500), "]".repeat(500));

@@ -91,15 +91,15 @@ pub async fn shards_that_stand_apart_go_on_from_where_they_stand<R: Rig>(rig: &R
     let done: HashSet<EventId> =
         first[..=first.len() / 2].iter().chain(&second[..=second.len() / 4]).copied().collect();
     let rest: Vec<EventId> = early.into_iter().chain(late).filter(|id| !done.contains(id)).collect();
-    // Those of one shard come in their order; whoever is behind may come first.
+    // Events of one shard come in their order; a shard that is behind may come first.
     let mut read = all(&heir).await?;
     read.sort_unstable();
     assert_eq!(read, rest);
     Ok(())
 }
 
-/// Whoever holds shards that stand apart moves some of them before the others: none goes back by that,
-/// however often they change hands.
+/// A member that holds shards at different positions moves some of them before the others. No shard goes
+/// back by that, however often they change hands.
 pub async fn a_mark_takes_no_shard_back<R: Rig>(rig: &R) -> Kept {
     let (even, odd) = two(rig).await?;
     let mut emitted = many(rig).await?;
@@ -125,7 +125,7 @@ pub async fn a_mark_takes_no_shard_back<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A member that dies takes nobody with it.
+/// A member that dies takes no other member with it.
 pub async fn others_go_on_when_a_members_shards_are_taken<R: Rig>(rig: &R) -> Kept {
     let (even, odd) = two(rig).await?;
     many(rig).await?;
@@ -232,8 +232,8 @@ pub async fn a_survey_names_who_stands_and_who_holds<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// Who has given no sign since a member joined may be dead, and is told to it; a store that knows who lives
-/// names nobody.
+/// Members that have given no sign since a member joined may be dead, and its survey names their shards. A
+/// store that knows which members live names none.
 pub async fn a_survey_tells_who_is_silent<R: Rig>(rig: &R) -> Kept {
     let (even, odd) = two(rig).await?;
     let (evens, odds) = (even.hold().set(), odd.hold().set());

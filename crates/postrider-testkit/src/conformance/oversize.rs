@@ -57,7 +57,7 @@ pub(super) fn reason(event: &Event) -> &str {
     event.flaw.as_deref().map_or("", Flaw::reason)
 }
 
-/// It holds nothing that could hurt whoever holds many of its kind.
+/// The event holds nothing that could hurt a process that holds many such events.
 pub(super) fn assert_small(event: &Event) {
     assert!(event.bytes() <= limits::HEADERS_BYTES_MAX, "{event:?}");
     assert!(event.topic.as_str().len() <= limits::NAME_BYTES_MAX);

@@ -116,7 +116,7 @@ impl<S: LogStore> Owner<S> {
         }
     }
 
-    /// Where the next look at the log begins, for whoever reads it once.
+    /// Where the next look at the log begins, for a caller that reads the log once.
     pub fn read_to(&self) -> Position {
         self.read.lock().expect("nothing panics while it is held").to
     }

@@ -17,7 +17,7 @@ async fn replaced<R: Rig>(rig: &R) -> Kept<(Owner<R::Store>, Owner<R::Store>)> {
     Ok((old, new))
 }
 
-/// Whoever comes first gets all shards, at the position where the subscription stands.
+/// The first member gets all shards, at the position of the subscription.
 pub async fn the_first_member_takes_every_shard<R: Rig>(rig: &R) -> Kept {
     let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
     let report = rig.store().subscription_report(SUBSCRIPTION).await?;
@@ -34,7 +34,7 @@ pub async fn the_first_member_takes_every_shard<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// While it lives, nobody else gets any.
+/// While the first member lives, no other member gets a shard.
 pub async fn a_second_member_gets_nothing_while_the_first_lives<R: Rig>(rig: &R) -> Kept {
     let owner = Owner::create(rig.store(), NewSubscription::new(SUBSCRIPTION)).await?;
     let second = rig.second().await;
@@ -312,7 +312,7 @@ pub async fn every_join_is_a_new_identity<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A member that left is nobody: it has to join again.
+/// The store no longer knows a member that left: it has to join again.
 pub async fn a_forgotten_member_is_fenced<R: Rig>(rig: &R) -> Kept {
     rig.store().subscription_create(NewSubscription::new(SUBSCRIPTION)).await?;
     let member = rig.store().member_join("ada").await?;

@@ -47,7 +47,7 @@ async fn is_sound<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// Whoever claims, no more of a key are in their hands than its limit says; those without a key have none.
+/// All workers together hold no more events of a key than its limit. Events without a key have no limit.
 pub async fn a_key_keeps_to_its_limit<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     for lease_by in [LeaseBy::Event, LeaseBy::Block] {
         let mut new = limited(2);
@@ -81,8 +81,8 @@ pub async fn other_keys_do_not_wait<R: Rig<Store: QueueStore>>(rig: &R) -> Kept 
     is_sound(rig).await
 }
 
-/// A place is free for whoever is next as soon as one is done, is dead, or is no longer wanted, however long
-/// the others take.
+/// The next event gets a place as soon as another is done, dead, or no longer wanted, however long the others
+/// take.
 pub async fn whoever_leaves_frees_a_place<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), limited(2)).await?;
     let ids = worker.emit(of_a(8)).await?;
@@ -244,7 +244,7 @@ pub async fn a_feed_that_claims_keeps_to_the_limit<R: Rig<Store: QueueStore>>(ri
     is_sound(rig).await
 }
 
-/// A limit that changes holds at once; what is in somebody's hands by then stays there.
+/// A changed limit holds at once; events that workers hold by then stay with them.
 pub async fn a_changed_limit_holds_at_once<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), limited(2)).await?;
     let mut ids = worker.emit(of_a(8)).await?;
@@ -270,8 +270,8 @@ pub async fn a_changed_limit_holds_at_once<R: Rig<Store: QueueStore>>(rig: &R) -
     is_sound(rig).await
 }
 
-/// Whoever feeds learns that keys have a limit now, or have none any more: its shards are taken from it. What
-/// was fed before such a limit has none.
+/// A feeder learns that keys have a limit now, or have none any more, because it loses its shards. Events
+/// that were fed before such a limit have none.
 pub async fn a_feeder_learns_of_a_limit<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let mut worker = Worker::create(rig.store(), queue().order(Order::None)).await?;
     let mut before = worker.emit(of_a(3)).await?;

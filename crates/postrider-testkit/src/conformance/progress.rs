@@ -44,7 +44,7 @@ pub async fn progress_is_written_with_the_lease<R: Rig<Store: QueueStore>>(rig: 
     Ok(())
 }
 
-/// Whoever has lost its lease has no say.
+/// A worker that has lost its lease writes no progress.
 pub async fn a_stale_token_writes_no_progress<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let ids = worker.emit(events(1)).await?;

@@ -150,7 +150,7 @@ pub async fn the_urgent_come_first<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A tenant that brings much does not keep the others waiting, whoever feeds.
+/// A tenant with many events does not keep the others waiting, whichever feeder feeds.
 pub async fn tenants_share_evenly<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let mut new = queue().order(Order::None);
     new.tuning.queue.fair = Fair::Header("tenant".to_owned());
@@ -211,7 +211,7 @@ pub async fn tokens_grow_when_the_clock_steps<R: Rig<Store: QueueStore>>(rig: &R
     worker.ack(&second).await
 }
 
-/// Whoever has lost its lease changes nothing, whatever it says.
+/// A worker that has lost its lease changes nothing, whatever it settles.
 pub async fn an_old_token_changes_nothing<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let ids = worker.emit(events(1)).await?;
@@ -260,7 +260,7 @@ pub async fn a_queue_settle_may_be_repeated<R: Rig<Store: QueueStore>>(rig: &R) 
     Ok(())
 }
 
-/// A lease lasts, and is nobody else's before it has run out.
+/// A lease lasts, and no other claim gets the event before it has run out.
 pub async fn a_lease_lasts<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     worker.emit(events(1)).await?;
@@ -389,7 +389,7 @@ pub async fn a_key_is_worked_on_one_by_one<R: Rig<Store: QueueStore>>(rig: &R) -
     Ok(())
 }
 
-/// A key whose rows are all done begins anew.
+/// A key goes on with rows that are fed after earlier ones are done.
 pub async fn a_key_goes_on_with_what_is_fed_later<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let mut all = Vec::new();
@@ -402,7 +402,7 @@ pub async fn a_key_goes_on_with_what_is_fed_later<R: Rig<Store: QueueStore>>(rig
     Ok(())
 }
 
-/// A failed event keeps its key waiting, also beyond its time, and whoever takes over.
+/// A failed event keeps its key waiting, also once it is due again and when another claim takes it over.
 pub async fn a_failed_event_keeps_its_key_waiting<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let ids = worker.emit(vec![event_of("a"), event_of("a")]).await?;
@@ -438,7 +438,7 @@ pub async fn a_dead_letter_skips_or_holds_its_key<R: Rig<Store: QueueStore>>(rig
     Ok(())
 }
 
-/// A replayed letter goes round again, as edited, with its attempts counted anew.
+/// A replayed letter goes round again, as edited, with a new count of attempts.
 pub async fn a_replayed_letter_is_claimed_again<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     for on_dead in [OnDead::Skip, OnDead::Hold] {
         let worker = Worker::create(rig.store(), queue().on_dead(on_dead)).await?;
@@ -547,7 +547,7 @@ pub async fn a_waiting_delivery_is_cancelled_at_once<R: Rig<Store: QueueStore>>(
     Ok(())
 }
 
-/// Whoever works on what was cancelled learns it, and whatever it says, it is not attempted again.
+/// A worker learns that its event was cancelled. Whatever it settles, the event is not attempted again.
 pub async fn a_worker_is_told_of_a_cancellation<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let ids = worker.emit(vec![event_of("a"), event_of("b"), event_of("a")]).await?;

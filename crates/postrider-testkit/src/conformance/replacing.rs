@@ -117,7 +117,7 @@ pub async fn a_block_leaves_out_what_was_replaced<R: Rig<Store: QueueStore>>(rig
     Ok(())
 }
 
-/// Rows whose events were replaced are reaped and swept like all others, and keep nobody waiting.
+/// Rows whose events were replaced are reaped and swept like all others, and keep no other row waiting.
 pub async fn a_sweep_goes_on_behind_what_was_replaced<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     for new in [blocks(), queue()] {
         let worker = Worker::create(rig.store(), new).await?;
@@ -154,7 +154,7 @@ pub async fn a_feed_that_claims_leaves_out_what_was_replaced<R: Rig<Store: Queue
     Ok(())
 }
 
-/// What was emitted in an earlier period is delivered, and so is what gave its key to nobody.
+/// An event of an earlier period is delivered, and so is an event whose key no other event took over.
 pub async fn only_who_holds_the_key_is_replaced<R: Rig<Store: QueueStore>>(rig: &R) -> Kept {
     let worker = Worker::create(rig.store(), queue()).await?;
     let within = || Unique::new("a").within(SECOND * 10);

@@ -254,7 +254,7 @@ pub async fn a_healthy_store_checks_out<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A wake comes when something was emitted, or is lost; either way whoever waits can be woken again.
+/// A wake comes when something was emitted, or is lost; either way a waiting task can be woken again.
 pub async fn a_wake_is_a_hint<R: Rig>(rig: &R) -> Kept {
     let pace = rig.store().pace();
     assert!(pace.poll_min <= pace.poll_max, "losing every wake must cost latency only: {pace:?}");

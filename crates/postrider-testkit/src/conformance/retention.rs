@@ -67,7 +67,7 @@ pub async fn ids_are_not_reused_after_pruning<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// What one subscription has not read stays, whoever else has, and it is named.
+/// An event stays until all subscriptions have read it. Pruning names the subscription that has not.
 pub async fn unread_events_stay<R: Rig>(rig: &R) -> Kept {
     let fast = Owner::create(rig.store(), NewSubscription::new("fast")).await?;
     let slow = Owner::create(rig.store(), NewSubscription::new("slow")).await?;
@@ -125,7 +125,7 @@ pub async fn events_with_a_row_stay<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// Without subscriptions nobody keeps anything but its age.
+/// Without subscriptions only its age keeps an event.
 pub async fn without_subscriptions_age_alone_counts<R: Rig>(rig: &R) -> Kept {
     emit_of(rig, "a", 3).await?;
     assert_eq!(prune(rig).await?.removed, 0);

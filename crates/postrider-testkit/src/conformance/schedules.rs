@@ -1,4 +1,4 @@
-//! Schedules: each tick is emitted once, whoever fires it and whatever becomes of them.
+//! Schedules: each tick is emitted once, whichever relay fires it and whatever becomes of that relay.
 
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ pub async fn a_tick_is_emitted_once_however_many_fire_it<R: Rig>(rig: &R) -> Kep
     Ok(())
 }
 
-/// Fault 73: somebody who was slow fires a tick that another has fired meanwhile. Nothing is emitted, and the
+/// Fault 73: a slow relay fires a tick that another relay has fired meanwhile. Nothing is emitted, and the
 /// schedule does not go back.
 pub async fn a_late_second_fire_changes_nothing<R: Rig>(rig: &R) -> Kept {
     rig.store().schedule_put(every_minute(), ACTOR).await?;
@@ -276,7 +276,7 @@ pub async fn many_missed_ticks_take_several_fires<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A paused schedule is not fired, not even by whoever saw it due, and what it missed follows its policy.
+/// A paused schedule is not fired, not even by a relay that saw it due. Missed ticks follow its policy.
 pub async fn a_paused_schedule_does_not_fire<R: Rig>(rig: &R) -> Kept {
     rig.store().schedule_put(every_minute(), ACTOR).await?;
     rig.clock().advance(MINUTE);
@@ -297,7 +297,7 @@ pub async fn a_paused_schedule_does_not_fire<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A deleted schedule is gone, also for whoever is about to fire it. What it has emitted stays.
+/// A deleted schedule is gone, also for a relay that is about to fire it. The events it has emitted stay.
 pub async fn a_deleted_schedule_does_not_fire<R: Rig>(rig: &R) -> Kept {
     rig.store().schedule_put(every_minute(), ACTOR).await?;
     rig.clock().advance(MINUTE);
@@ -319,8 +319,8 @@ pub async fn a_deleted_schedule_does_not_fire<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A schedule that is put again goes on where it stands, with what it has missed and its pause. Whoever fires
-/// what was there before fires nothing.
+/// A schedule that is put again keeps its place, its missed ticks and its pause. A relay that fires the
+/// replaced schedule emits nothing.
 pub async fn a_replaced_schedule_goes_on<R: Rig>(rig: &R) -> Kept {
     let put = rig.store().schedule_put(every_minute(), ACTOR).await?;
     rig.clock().advance(MINUTE);

@@ -152,7 +152,7 @@ pub async fn due_rows_come_in_the_order_of_their_due_times<R: Rig>(rig: &R) -> K
     Ok(())
 }
 
-/// What the owner has in memory is not read again, and keeps nobody else from being read.
+/// Rows that the owner has in memory are not read again, and keep no other row from being read.
 pub async fn loaded_rows_starve_nobody<R: Rig>(rig: &R) -> Kept {
     let owner = owner(rig).await?;
     let events = emit(rig, (0..40).map(|n| event_of(&format!("key-{n}"))).collect()).await?;

@@ -179,7 +179,7 @@ pub async fn a_seek_fences_the_owner<R: Rig>(rig: &R) -> Kept {
     rig.second().await.subscription_seek(SUBSCRIPTION, Start::Id(events[1].id), ACTOR).await?;
     assert_eq!(refused(owner.settle_rows(events[1].id, Vec::new()).await), ErrorKind::Fenced);
     assert_eq!(refused(owner.fetch(owner.position(), AMPLE).await), ErrorKind::Fenced);
-    // It is still a member and may take the shards anew.
+    // It is still a member and may take the shards again.
     let taken =
         rig.store().shards_take(SUBSCRIPTION, owner.member, ShardSet::ALL).await?.expect("they are free");
     let chunk = rig.store().fetch(&taken.hold, taken.hold.shards[0].position, AMPLE).await?;

@@ -50,7 +50,7 @@ pub async fn a_scoped_key_counts_in_its_scope<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A key is taken until its period is over, and then anew.
+/// A key is taken until its period is over, and can then be taken again.
 pub async fn a_key_is_free_after_its_period<R: Rig>(rig: &R) -> Kept {
     let first = emit_one(rig, within(10)).await?;
     rig.clock().advance(SECOND * 9);
@@ -69,7 +69,7 @@ pub async fn a_key_is_free_after_its_period<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// Repeats in a batch get the id of whoever holds the key, and the others are emitted: nothing stops at a conflict.
+/// Repeats in a batch get the id of the event that holds the key. A conflict stops none of the other events.
 pub async fn conflicts_in_a_batch_stop_nobody<R: Rig>(rig: &R) -> Kept {
     let old = emit_one(rig, within(10)).await?;
     let taken = emit_one(rig, event_of("a").idempotency_key("taken")).await?;
@@ -100,7 +100,7 @@ pub async fn a_refused_batch_takes_no_key_over<R: Rig>(rig: &R) -> Kept {
     Ok(())
 }
 
-/// A period that keeps nobody out is refused.
+/// A period is refused if it is zero, which keeps no repeat out, or too long.
 pub async fn a_bad_period_is_refused<R: Rig>(rig: &R) -> Kept {
     for bad in [within(0), within(u32::MAX)] {
         assert_eq!(refused(rig.store().event_emit(vec![bad]).await), ErrorKind::Invalid);

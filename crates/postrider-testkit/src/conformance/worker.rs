@@ -58,7 +58,7 @@ impl<S: QueueStore> Worker<S> {
         Ok(Self { store: store.clone(), member, subscription: self.subscription.clone(), owner: None })
     }
 
-    /// Takes the shards anew, which were taken from it.
+    /// Takes the shards again after they were taken from it.
     pub async fn take_again(&mut self) -> Kept<()> {
         let owner = Owner::of(&self.store, &self.subscription.name).await?;
         self.subscription = Subscription::clone(&owner.hold().subscription);

@@ -89,7 +89,7 @@ pub(super) fn relevant<'a>(entries: &'a [Entry], events: &BTreeSet<EventId>) -> 
     entries.iter().enumerate().filter(|(_, entry)| concerns(&entry.record)).collect()
 }
 
-/// Deliveries for subscriptions that nobody expects.
+/// Deliveries for subscriptions that no expectation names.
 fn strangers(entries: &[Entry], expectations: &[Expectation]) -> Vec<Violation> {
     let known: BTreeSet<_> = expectations.iter().map(|expectation| &expectation.subscription).collect();
     let mut violations = Vec::new();
@@ -302,8 +302,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A fault explains a repeated delivery if it came after the one that should have been the last had
-    /// begun, and hit whoever made it.
+    /// A fault explains a repeated delivery if it came after the delivery that should have been the last had
+    /// begun, and hit the incarnation that made that delivery.
     fn check_duplicate(&mut self, at: usize, event: EventId) {
         let Some((finished_at, by)) = self.track(event).finished else { return };
         let first = self.faults.partition_point(|(fault_at, _)| *fault_at < finished_at);

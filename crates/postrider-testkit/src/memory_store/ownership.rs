@@ -74,7 +74,7 @@ impl State {
         if !self.members.contains_key(&member) {
             return Err(member_is_forgotten(member));
         }
-        // Whoever loses shards is forgotten: it cannot beat again and trust in a lease that did not protect them.
+        // A member that loses shards is forgotten: it cannot beat again and trust a lease that did not hold.
         let owners: BTreeSet<MemberId> = self.owners(name, wanted)?.filter_map(|(_, owner)| owner).collect();
         for owner in owners {
             if owner != member && !self.lives(owner, time) {
@@ -151,7 +151,7 @@ impl State {
 }
 
 impl Progress {
-    /// Takes shards from whoever has them.
+    /// Takes shards from their owners.
     pub(super) fn free(&mut self, shards: ShardSet, time: Time) {
         self.reap(shards, time.now);
         for shard in shards.iter() {

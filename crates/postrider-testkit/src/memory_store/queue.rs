@@ -107,7 +107,7 @@ impl Queue {
         self.rows.values().filter(fresh).map(|row| row.virtual_time).min()
     }
 
-    /// Forgets those of some claims of which no row is left and which nobody holds.
+    /// Forgets those of some claims that have no row left and that no worker holds.
     fn forget_empty_claims(&mut self, some: &BTreeSet<Token>, held: &[Token]) {
         let leased: BTreeSet<Token> =
             self.rows.values().filter(|row| row.standing == Standing::Leased).map(|row| row.token).collect();
@@ -462,7 +462,7 @@ impl Progress {
                 }
                 Fate::Again(again) => {
                     row.again(*again, now);
-                    // Without order nobody waits for it meanwhile.
+                    // Without order no other row waits for it meanwhile.
                     row.parks &= again.after.is_zero() || self.subscription.order == Order::Key;
                     self.queue.rows.insert(settled.id, row);
                 }
@@ -617,7 +617,7 @@ impl Progress {
 /// The shard of an event.
 type Shards<'a> = dyn Fn(EventId) -> Shard + 'a;
 
-/// What is left of each event of a row that is taken apart; what is not its own is nobody's.
+/// The remnant of each event of a row that is taken apart. Parts for events of other rows are ignored.
 fn remnants(row: &Queued, fate: &Fate) -> Vec<(EventId, Remnant)> {
     let all = |remnant| row.events.iter().map(|event| (event, remnant)).collect();
     match fate {

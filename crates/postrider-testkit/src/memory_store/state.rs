@@ -75,7 +75,7 @@ pub(super) struct Progress {
     /// Members that want a part of the shards.
     pub(super) standing: BTreeSet<MemberId>,
     pub(super) rows: BTreeMap<EventId, StoredRow>,
-    /// Recorded attempts, oldest first. They outlive the row, for whoever asks what happened.
+    /// Recorded attempts, oldest first. They outlive the row, so that an operator can ask what happened.
     pub(super) attempts: BTreeMap<EventId, Vec<StoredAttempt>>,
     /// In mode `queue`: what was fed and is not done.
     pub(super) queue: Queue,
@@ -104,7 +104,7 @@ pub(super) struct StoredRow {
     pub(super) died_at: Option<Timestamp>,
     /// Given up while its lane waited for it; the owner takes it out of the lane.
     pub(super) discarded: bool,
-    /// How often it was replayed. Attempts are counted anew in each round.
+    /// How often it was replayed. Each round starts a new count of attempts.
     pub(super) round: u32,
 }
 
@@ -192,8 +192,8 @@ impl Progress {
         lanes
     }
 
-    /// Gives `lane` a head if rows of it wait and none of them is one. Says whether any row is there. A
-    /// head that is there already stays, so that a repeated settle promotes nobody twice.
+    /// Gives `lane` a head if rows of it wait and none of them is its head. Says whether any row is there. A
+    /// head that is there already stays, so that a repeated settle promotes no row twice.
     pub(super) fn promote(&mut self, lane: &Lane, now: Timestamp) -> bool {
         let rows = self.lane(lane);
         let Some((first, _)) = rows.first() else { return false };

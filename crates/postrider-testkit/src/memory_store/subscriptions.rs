@@ -47,7 +47,7 @@ impl State {
         let before = Arc::clone(&progress.subscription);
         tuning.check_for(before.mode, before.order)?;
         if before.tuning.queue.per_key.is_some() != tuning.queue.per_key.is_some() {
-            // Whoever feeds has to know whether keys have a limit.
+            // The feeder has to know whether keys have a limit.
             progress.free(ShardSet::ALL, time);
         }
         let tuned = self.change(name, |subscription| subscription.tuning = tuning)?;

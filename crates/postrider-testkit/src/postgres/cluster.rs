@@ -65,7 +65,7 @@ fn memory_is_roomy() -> bool {
     room.is_ok_and(|bytes| bytes >= MEMORY_BYTES_MIN)
 }
 
-/// A folder that nobody had before, for the server's user alone.
+/// A folder that did not exist before, for the server's user alone.
 fn create_folder(parent: &Path, installation: &Installation, purpose: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::{POLL_EVERY, START_MAX, Server, Settings, Version};
 
 /// A primary that writes all that replication slots need, and a standby that its commits wait for. From
-/// release 17 on the standby takes the slots over that are made for that, and nobody who follows one is told
-/// more than the standby has.
+/// release 17 on the standby takes over the slots that are made for that, and the primary sends no follower
+/// of such a slot more than the standby has.
 #[derive(Debug)]
 pub struct Pair {
     /// None any more once the standby has taken over.

@@ -54,7 +54,7 @@ impl Pooler {
         for _ in 0..PORT_TRIES_MAX {
             match Self::try_start(server, settings) {
                 Ok(pooler) => return pooler,
-                // Between our looking and its binding, somebody else took the port.
+                // Another process took the port between our look and the pooler's bind.
                 Err(told) if told.contains("Address already in use") => {}
                 Err(told) => panic!("{told}"),
             }

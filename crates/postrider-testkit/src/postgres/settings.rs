@@ -9,7 +9,7 @@ use super::Server;
 pub(super) enum Identity {
     /// A copy, with the system identifier of all copies.
     Copied,
-    /// Made anew, with a system identifier of its own.
+    /// A new cluster, with its own system identifier.
     Own,
     /// A copy of another server's data, with all that is in it.
     Of(PathBuf),
@@ -74,8 +74,8 @@ impl Settings {
         self
     }
 
-    /// Makes the cluster anew, which takes a second longer, so that its system identifier differs from that
-    /// of every other server.
+    /// Makes a new cluster, which takes a second longer, so that its system identifier differs from that of
+    /// every other server.
     #[must_use]
     pub fn own_identity(mut self) -> Self {
         self.identity = Identity::Own;

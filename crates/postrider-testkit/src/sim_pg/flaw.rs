@@ -1,7 +1,6 @@
 //! Mistakes that are known to lose, repeat, invert or invent events, made on purpose.
 
-/// A mistake in reading or writing. Each was made, or nearly made, by somebody; the simulation must catch
-/// all of them.
+/// A mistake in reading or writing that was made, or nearly made. The simulation must catch all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     /// The reader believes that the next xid is the snapshot's `xmax`. Transactions that have an xid beyond

@@ -36,9 +36,10 @@ impl SimPg {
         Ok(true)
     }
 
-    /// Empties the oldest leaf that is not written to any more, if nobody needs it, durably. Every row in it
-    /// is asked for, not the ids of a round: a transaction that has drawn an id and not inserted yet holds
-    /// no lock on the leaf, and its row may come after the sequence has gone all the way round.
+    /// Empties the oldest leaf that is not written to any more, durably, if no subscription needs it. It
+    /// checks every row in the leaf, not the ids of a round: a transaction that has drawn an id and not
+    /// inserted yet holds no lock on the leaf, and its row may come after the sequence has gone all the way
+    /// round.
     pub(super) fn leaf_truncate(&mut self, session: Session, care: Care) -> Result<usize, Lost> {
         self.alive(session)?;
         let current = self.sequence.last >> LEAF_BITS;

@@ -1,7 +1,7 @@
 //! How a store reads the log: the half of it that lives in one process and serves all its subscriptions.
 //!
-//! One connection, one [`Tail`]. Memory goes with the connection: whoever attached before it was lost has
-//! to load its position again, even if another subscription has reconnected meanwhile.
+//! One connection, one [`Tail`]. Memory goes with the connection: a subscription that attached before it was
+//! lost has to load its position again, even if another subscription has reconnected meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(super) struct Reader {
     /// Grows with every connection.
     life: Cell<u64>,
     tail: RefCell<Tail>,
-    /// Whether somebody is about to move the end of the tail.
+    /// Whether a subscription is about to move the end of the tail.
     moving: Cell<bool>,
     /// Counts looks at the server.
     looks: Cell<u64>,

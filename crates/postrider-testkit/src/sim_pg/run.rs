@@ -251,7 +251,7 @@ impl Cast {
         false
     }
 
-    /// Somebody's turn.
+    /// The turn of a writer, a servant or a subscriber.
     fn go(&mut self) {
         let (writers, servants) = (self.writers.len(), self.servants.len());
         // Readers have half of the turns, however many they are.

@@ -40,7 +40,7 @@ enum Ended {
     Done,
     /// Another member has the next turn.
     HandedOver,
-    /// Somebody has moved the subscription.
+    /// A seek has moved the subscription.
     Moved,
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn subscribe(world: Rc<World>, members: Vec<Rc<Reader>>, number
         let reader = &members[world.below(members.len())];
         let ended = match Owner::load(&world, reader, number).await {
             Ok(mut owner) => {
-                // A crash that has undone the last settle may have cut nobody off.
+                // A crash that has undone the last settle may have cut off no member.
                 let before = std::mem::replace(&mut crashes, world.report.borrow().crashes);
                 if crashes != before {
                     world.witness.borrow_mut().reloaded(number);
@@ -364,7 +364,7 @@ impl Owner {
     }
 }
 
-/// A connection that ends with whoever has it.
+/// A connection that ends when this is dropped.
 struct Connection {
     world: Rc<World>,
     session: Session,
@@ -417,7 +417,7 @@ async fn seek(world: &World, session: Session, number: usize) -> Result<(), Lost
     world.pg.borrow_mut().commit_show(session)
 }
 
-/// Writes a position that is on disk before anybody sees it, even if nobody has been told when the server dies.
+/// Writes a position that is on disk before any session sees it, even if the server dies before it confirms.
 async fn place(world: &World, session: Session, settlement: Settlement) -> Result<(), Lost> {
     world.pg.borrow_mut().begin(session)?;
     world.pg.borrow_mut().settle(session, settlement)?;

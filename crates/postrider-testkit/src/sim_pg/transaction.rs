@@ -35,7 +35,7 @@ struct Savepoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Open,
-    /// Its commit is in the write-ahead log and nobody sees it yet.
+    /// Its commit is in the write-ahead log and not visible yet.
     Committing,
 }
 
@@ -160,8 +160,8 @@ impl SimPg {
         Ok(())
     }
 
-    /// The first moment of a commit: it is in the write-ahead log, up to the returned place. Whoever wants it
-    /// durable flushes before it is shown.
+    /// The first moment of a commit: it is in the write-ahead log, up to the returned place. A caller that
+    /// wants it durable flushes before it is shown.
     pub fn commit_write(&mut self, session: Session) -> Result<Lsn, Lost> {
         let transaction = self.open(session)?;
         transaction.phase = Phase::Committing;

@@ -23,7 +23,7 @@ pub(super) struct World {
     pub(super) rng: RefCell<fastrand::Rng>,
     pub(super) witness: RefCell<Witness>,
     pub(super) report: RefCell<Report>,
-    /// From here on nobody begins anything new and nothing goes wrong.
+    /// From here on no task begins anything new and nothing goes wrong.
     pub(super) ending: Cell<bool>,
     /// From here on nothing is written to the log any more, and all of it is on disk.
     pub(super) quiet: Cell<bool>,

@@ -287,7 +287,7 @@ impl Life {
         }
     }
 
-    /// A lease that has run out explains repeated deliveries, whoever held it.
+    /// A lease that has run out explains repeated deliveries, whichever member held it.
     fn note_reaps(&self) {
         let world = &self.world;
         let now = world.store.reaps();

@@ -145,7 +145,7 @@ impl Plan {
         plan
     }
 
-    /// Makes it a queue. Leases of claims are on the database's time of day, so that nobody may set that.
+    /// Makes it a queue. Its clock never jumps, because leases of claims are on the database's time of day.
     fn queue(&mut self, rng: &mut fastrand::Rng) {
         self.mode = Mode::Queue;
         self.clock_jump = 0.0;

@@ -1,4 +1,4 @@
-//! Ports that nobody listens on.
+//! Ports that no process listens on.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::OnceLock;

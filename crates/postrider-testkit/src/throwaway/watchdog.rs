@@ -46,7 +46,7 @@ impl Watchdog {
 
     /// The process is gone; its number may soon be another's.
     pub(crate) fn rest(&mut self) {
-        // Somebody killed the watchdog: what it was for is done, except for the folder.
+        // An error means that the watchdog was killed: its work is done, except for the folder.
         let _ = self.tell("");
     }
 
